@@ -1,8 +1,12 @@
 """Several trained runs that predict together: the mean of their predictions."""
 
+from __future__ import annotations
+
 import json
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,8 +17,11 @@ from allcores_study.records import run_files
 from allcores_study.records.identity import Record
 from allcores_study.serving.predictor import Predictor
 
+if TYPE_CHECKING:
+    from allcores_study.records.run_files import RunFolder, StoredRun
 
-def read(folder, model=None):
+
+def read(folder: str | Path, model: str | None = None) -> list[Predictor]:
     """The Predictors of the runs in a folder and its subfolders.
 
     Diverged runs are left out; inner runs of a selection, too, unless there are no others.
@@ -51,7 +58,9 @@ def read(folder, model=None):
     return predictors
 
 
-def _of_model(found, model, folder):
+def _of_model(
+    found: list[RunFolder | StoredRun], model: str, folder: str | Path
+) -> list[RunFolder | StoredRun]:
     """Those of the files of runs that are of a model, or of its chosen candidates."""
     runs = [
         (files, Run.from_json(json.dumps(run_files.metrics(files)["settings"]))) for files in found
@@ -72,14 +81,15 @@ def _of_model(found, model, folder):
     return [files for files, _ in of_label]
 
 
-def _choices(results):
+def _choices(results: Path | None) -> tuple[dict[str, set[str]], dict[str, str]]:
     """What was chosen in a folder of results; None: there is no such folder.
 
     Returns:
         (label of a model -> paths of the runs of its chosen candidates, label of a candidate of a
         search -> that of its model).
     """
-    chosen_paths, family_of = defaultdict(set), {}
+    chosen_paths: dict[str, set[str]] = defaultdict(set)
+    family_of: dict[str, str] = {}
     folder = Path(results or "", "selections")
     for file in sorted(folder.rglob("*.json")) if results else []:
         _, dataset, family, *others = file.relative_to(folder).with_suffix("").parts
@@ -92,19 +102,19 @@ def _choices(results):
     return chosen_paths, family_of
 
 
-def _diverged(folder):
+def _diverged(folder: str | Path) -> Iterator[RunFolder | StoredRun]:
     """Yield the files of the runs that diverged, in a folder and its subfolders."""
     for files in run_files.below(folder):
         if run_files.metrics(files)["diverged"]:
             yield files
 
 
-def mean(predictors, inputs):
+def mean(predictors: list[Predictor], inputs: np.ndarray) -> np.ndarray:
     """The mean of the predictions: (n, classes) float32 or (n, 1) float64."""
     return np.mean([predictor.predictions(inputs) for predictor in predictors], axis=0)
 
 
-def description(predictors):
+def description(predictors: list[Predictor]) -> str:
     """Which runs the prediction is made by, in words."""
     counts = Counter(predictor.run.model.label for predictor in predictors)
     if len(predictors) == 1:
@@ -113,12 +123,12 @@ def description(predictors):
     return f"averaged over {len(predictors)} runs ({listed})"
 
 
-def unseen(predictors):
+def unseen(predictors: list[Predictor]) -> set[int]:
     """The positions of the columns of categories that no run has seen."""
     return set.intersection(*(set(predictor.unseen) for predictor in predictors))
 
 
-def notes(predictors, inputs, folder):
+def notes(predictors: list[Predictor], inputs: np.ndarray, folder: str | Path) -> Iterator[str]:
     """Yield sentences on diverged runs in the folder, on categories that a run has not seen, and on
     samples that a run was trained on."""
     some_unseen = sorted({place for predictor in predictors for place in predictor.unseen})
@@ -142,7 +152,7 @@ def notes(predictors, inputs, folder):
         )
 
 
-def _is_trained(predictor, inputs):
+def _is_trained(predictor: Predictor, inputs: np.ndarray) -> np.ndarray:
     """Which samples a run was trained on, or chose its epoch by: (n,) bool; all False if its data
     are not there."""
     try:

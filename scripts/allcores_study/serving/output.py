@@ -1,15 +1,22 @@
 """The table that scripts/predict.py writes."""
 
+from __future__ import annotations
+
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
+
+if TYPE_CHECKING:
+    from allcores_study.serving.samples import NewSamples
+    from allcores_study.tasks.base import Task
 
 # The start of every written file.
 BEGIN = "sample,predicted"
 
 
-def refuse_foreign(file):
+def refuse_foreign(file: str | Path) -> None:
     """Check that a file is missing, or was written by predict.py.
 
     Raises:
@@ -23,21 +30,23 @@ def refuse_foreign(file):
         raise ValueError(f"--output: {arrays_beside(file)} is there and has no table beside it")
 
 
-def save_arrays(file, task, answers):
+def save_arrays(file: str | Path, task: Task, answers: np.ndarray) -> Path | None:
     """Save what no table can hold beside one, such as masks; returns the file, or None."""
     arrays = task.arrays(answers)
     if not arrays:
         return None
-    np.savez_compressed(arrays_beside(file), **arrays)
+    np.savez_compressed(arrays_beside(file), **arrays)  # type: ignore[arg-type]
     return arrays_beside(file)
 
 
-def arrays_beside(file):
+def arrays_beside(file: str | Path) -> Path:
     """Where save_arrays() saves."""
     return Path(f"{file}.npz")
 
 
-def of(samples, answers, task, names):
+def of(
+    samples: NewSamples, answers: np.ndarray, task: Task, names: list[str] | None
+) -> tuple[pd.DataFrame, str]:
     """(the table to write, the score in words; "" if no true answers are known).
 
     Args:

@@ -1,9 +1,12 @@
 """The network of a trained run, ready for new samples."""
 
+from __future__ import annotations
+
 import dataclasses
 import io
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -15,6 +18,9 @@ from allcores_study.data.tokens import Vocabulary
 from allcores_study.records import fingerprint, run_files
 from allcores_study.tasks import base as tasks
 from allcores_study.training import evaluation, models
+
+if TYPE_CHECKING:
+    from allcores_study.records.run_files import RunFolder, StoredRun
 
 
 class Predictor:
@@ -39,7 +45,7 @@ class Predictor:
         ValueError: there is no such run, its files were changed, or it diverged.
     """
 
-    def __init__(self, run):
+    def __init__(self, run: str | Path | RunFolder | StoredRun) -> None:
         files = run_files.at(run) if isinstance(run, str | Path) else run
         try:
             metrics = run_files.metrics(files)
@@ -79,13 +85,13 @@ class Predictor:
         self.task = self.task.given_by(self.model)
 
     @property
-    def data_folder(self):
+    def data_folder(self) -> Path:
         """The folder of its prepared dataset, if the run is in the results of a config."""
         place = run_files.results_of(self.files)
-        return place / "data" / self.run.dataset.label if place else self.files.place / "data"
+        return place / "data" / self.run.dataset.label if place else self.files.place / "data"  # type: ignore[union-attr]
 
     @torch.inference_mode()
-    def scores(self, inputs):
+    def scores(self, inputs: np.ndarray) -> np.ndarray:
         """The outputs of the model: inputs (n, *shape) of the dtype, or (n,) texts, to
         (n, outputs), float32 of networks.
 
@@ -113,6 +119,6 @@ class Predictor:
             ) from None
         return np.concatenate([self.task.kept(scores, inputs) for _, inputs, scores in parts])
 
-    def predictions(self, inputs):
+    def predictions(self, inputs: np.ndarray) -> np.ndarray:
         """(n, outputs): see tasks.base.Task.answers()."""
         return self.task.answers(self.scores(inputs), self.scaling)

@@ -1,9 +1,13 @@
 """New samples for a trained network: arrays, a table, a folder of images, a prepared dataset."""
 
+from __future__ import annotations
+
 import re
 import zlib
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -11,6 +15,10 @@ import pandas as pd
 
 from allcores_study.data import storage
 from allcores_study.datasets import _table_files, _table_notes, image_folder, npz, table, text
+
+if TYPE_CHECKING:
+    from allcores_study.serving.predictor import Predictor
+    from allcores_study.tasks.base import Task
 
 SHOWN = 5  # values in a message
 
@@ -26,13 +34,18 @@ class NewSamples:
         notes: sentences on what may be unintended.
     """
 
-    names: list
+    names: list[str] | list[int]
     inputs: np.ndarray
     true: np.ndarray | None
-    notes: tuple = ()
+    notes: Sequence[str] = ()
 
 
-def read(path, predictor, unknown_as_none=False, unseen=()):
+def read(
+    path: str | Path,
+    predictor: Predictor,
+    unknown_as_none: bool = False,
+    unseen: Collection[int] = (),
+) -> NewSamples:
     """The NewSamples at a path: a .npz with `images` or `inputs` and perhaps `labels` or `targets`,
     a .npy, a .csv or .parquet, an image, a folder of them, perhaps one per class, or the folder of
     a prepared dataset.
@@ -68,7 +81,7 @@ def read(path, predictor, unknown_as_none=False, unseen=()):
     return _from_arrays(path, arrays, predictor)
 
 
-def _from_dataset(path, predictor):
+def _from_dataset(path: Path, predictor: Predictor) -> NewSamples:
     dataset = storage.open_dataset(path)
     if dataset.info["columns"] != predictor.columns:
         raise ValueError(f"{path}: its columns differ from those that the run was trained on")
@@ -81,7 +94,7 @@ def _from_dataset(path, predictor):
     return NewSamples(names, inputs, dataset.targets if is_scored else None, notes)
 
 
-def _from_arrays(path, arrays, predictor):
+def _from_arrays(path: Path, arrays: dict[str, np.ndarray], predictor: Predictor) -> NewSamples:
     unused = npz.unused(path, arrays)
     notes = (f"not used: the arrays {', '.join(unused)}",) if unused else ()
     if predictor.vocabulary and predictor.vocabulary.words:
@@ -127,22 +140,22 @@ def _from_arrays(path, arrays, predictor):
     return NewSamples(list(range(count)), inputs, true, notes)
 
 
-def _not_scored(task):
+def _not_scored(task: Task) -> str:
     return f"the {task.array} {task.unfit}: predictions are not scored"
 
 
-def _of_tokens(path, inputs, size):
+def _of_tokens(path: Path, inputs: np.ndarray, size: int) -> np.ndarray:
     """The numbers of tokens as int32."""
     if inputs.dtype.kind not in "iu" or inputs.min() < 0 or inputs.max() >= size:
         raise ValueError(f"{path}: expected token numbers, integers from 0 to {size - 1}")
     return inputs.astype(np.int32)
 
 
-def _from_texts(path, predictor):
+def _from_texts(path: Path, predictor: Predictor) -> NewSamples:
     """The texts of the run's column from a table, and its target if there is such a column."""
     options = predictor.run.dataset.options
     targets = _names_of_targets(predictor)
-    texts = set() if predictor.classes is None else {*targets}
+    texts: Any = set() if predictor.classes is None else {*targets}
     header = options.get("header")
     frame = _table_files.read(path, texts, verbatim=[options["text"]], header=header)
     if options["text"] not in frame or frame.empty or _table_files.has_names(frame):
@@ -154,14 +167,16 @@ def _from_texts(path, predictor):
     return NewSamples(list(range(len(texts))), texts, true, tuple(notes))
 
 
-def _names_of_targets(predictor):
+def _names_of_targets(predictor: Predictor) -> list[str | None]:
     target = predictor.run.dataset.options.get("target")
     return target if isinstance(target, list) else [target]
 
 
-def _true(frame, predictor):
+def _true(frame: pd.DataFrame, predictor: Predictor) -> tuple[np.ndarray | None, list[str]]:
     """(the true answers in a table, None if it has none; sentences on why they are not used)."""
-    classes, columns, notes = predictor.classes, [], []
+    classes = predictor.classes
+    columns: list[Any] = []
+    notes: list[str] = []
     names = _names_of_targets(predictor)
     if not set(names) <= set(frame):
         return None, []
@@ -183,7 +198,9 @@ def _true(frame, predictor):
     )
 
 
-def _from_table(path, predictor, unknown_as_none, unseen):
+def _from_table(
+    path: Path, predictor: Predictor, unknown_as_none: bool, unseen: Collection[int]
+) -> NewSamples:
     """The features of the run from a table, and its target if there is such a column."""
     options = predictor.run.dataset.options
     target = options.get("target")
@@ -201,13 +218,14 @@ def _from_table(path, predictor, unknown_as_none, unseen):
     if options.get("missing", "error") == "error":
         names = {column["name"] for column in predictor.columns}
         table.refuse_missing(path, frame[sorted(names)], "none was when the run was trained")
+    notes: Sequence[str]
     has_names = path.suffix == ".csv" and _table_files.has_names(frame)
     true, notes = _true(frame, predictor)
     notes = (*[_table_notes.NAMED] * has_names, *notes)
     return NewSamples(list(range(len(inputs))), inputs, true, notes)
 
 
-def _numbers(values):
+def _numbers(values: pd.Series) -> tuple[np.ndarray | None, str | None]:
     """(the true numbers or None, the problem or None)."""
     try:
         numbers = table.numbers("", values)
@@ -216,7 +234,7 @@ def _numbers(values):
     return (None, "has gaps") if np.isnan(numbers).any() else (numbers, None)
 
 
-def _classes(values, classes):
+def _classes(values: pd.Series, classes: list[str]) -> tuple[np.ndarray | None, str | None]:
     """(the class number of each row or None, the problem or None).
 
     A class is written as in training; if all classes are numbers, 5.0 equals 5.
@@ -237,7 +255,7 @@ def _classes(values, classes):
     return places.to_numpy(np.int64), None
 
 
-def _number_of_class(name):
+def _number_of_class(name: str) -> float | None:
     """The number that a class's name stands for; None: it is a text, such as the code 01."""
     try:
         return None if re.match("-?0[0-9]", name) else float(name)
@@ -245,7 +263,7 @@ def _number_of_class(name):
         return None
 
 
-def _from_files(folder, shape, classes):
+def _from_files(folder: Path, shape: tuple[int, ...], classes: list[str] | None) -> NewSamples:
     """An image, or the images in a folder, with their classes if all are in folders of classes."""
     files = image_folder.images_below(folder) if folder.is_dir() else [folder]
     if not files:
@@ -254,9 +272,11 @@ def _from_files(folder, shape, classes):
         raise ValueError(f"{folder}: the run was trained on {shape}, not on files of images")
     names = [file.relative_to(folder) if folder.is_dir() else Path(file.name) for file in files]
     images = np.stack([image_folder.read_image(file, shape[1]) for file in files])
+    notes: Sequence[str]
     parent_names = [name.parts[0] for name in names if len(name.parts) > 1]
     unknown, true, notes = sorted(set(parent_names) - set(classes or ())), None, ()
     if len(parent_names) == len(names) and not unknown:
+        assert classes is not None
         true = np.array([classes.index(name) for name in parent_names])
     elif classes and set(parent_names) & set(classes):
         where = f"in {unknown[0]}, which is no class" if unknown else "in no folder of a class"

@@ -1,7 +1,11 @@
 """What the loop of stacked networks reads: samples, order, learning rates, averages, time."""
 
+from __future__ import annotations
+
 import functools
 import time
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -11,6 +15,11 @@ from allcores_study.config.run import Choice
 from allcores_study.data.batches import Batches
 from allcores_study.training.schedules import Schedule
 
+if TYPE_CHECKING:
+    from allcores_study.config.run import Run
+    from allcores_study.stacking.networks import Stack
+    from allcores_study.training.prepared import PreparedRun
+
 
 class StackedSamples:
     """The inputs and targets of the runs of a stack.
@@ -19,7 +28,7 @@ class StackedSamples:
         prepared_runs: training.prepared.PreparedRun of each of K networks, of one dataset.
     """
 
-    def __init__(self, prepared_runs):
+    def __init__(self, prepared_runs: Sequence[PreparedRun]) -> None:
         self.inputs = np.asarray(prepared_runs[0].dataset.inputs)  # which numpy.memmap slows down
         sources = [
             Batches(self.inputs, prepared.scaling.mean, prepared.scaling.std)
@@ -38,7 +47,7 @@ class StackedSamples:
         ]
         self.targets = torch.stack(targets)
 
-    def of(self, positions):
+    def of(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Inputs (K, B, ...) float32 and targets (K, B), or (K, B, T) of several, of positions
         (K, B) in the dataset."""
         inputs = torch.from_numpy(self.inputs[positions.numpy()]).to(torch.float32, copy=True)
@@ -51,7 +60,9 @@ class StackedSamples:
         return inputs, self.targets[torch.arange(len(positions)).unsqueeze(1), positions]
 
 
-def orders(prepared_runs, epochs, steps, width):
+def orders(
+    prepared_runs: Sequence[PreparedRun], epochs: Sequence[int | None], steps: int, width: int
+) -> tuple[torch.Tensor, torch.Tensor]:
     """The samples of each network at each step of its next epoch, ordered as by sharding.shards().
 
     Args:
@@ -68,6 +79,7 @@ def orders(prepared_runs, epochs, steps, width):
         if epoch is None:
             continue
         size, count = prepared.run.batch_size, len(prepared.samples)
+        assert size is not None
         order = np.random.default_rng([prepared.run.seed, ORDER, epoch]).permutation(
             prepared.samples
         )
@@ -86,25 +98,26 @@ class Rates:
         steps: batches in the whole training.
     """
 
-    def __init__(self, run, steps):
+    def __init__(self, run: Run, steps: int) -> None:
+        assert run.optimizer is not None
         self.schedule = Schedule(run.schedule, run.optimizer.options["lr"], steps)
         self.step, self.known = 0, None
         if not self.schedule.per_epoch:
             self.known = _rates(run.schedule.to_json(), run.optimizer.options["lr"], steps)
 
     @property
-    def lr(self):
+    def lr(self) -> float:
         return self.schedule.lr if self.known is None else self.known[self.step]
 
-    def end_batch(self):
+    def end_batch(self) -> None:
         self.step += 1
 
-    def end_epoch(self, loss):
+    def end_epoch(self, loss: float) -> None:
         self.schedule.end_epoch(loss)
 
 
 @functools.cache
-def _rates(choice, lr, steps):
+def _rates(choice: str, lr: float, steps: int) -> list[float]:
     schedule = Schedule(Choice.from_json(choice), lr, steps)
     rates = []
     for _ in range(steps):
@@ -121,21 +134,21 @@ class Averages:
         stack: networks.Stack.
     """
 
-    def __init__(self, runs, stack):
+    def __init__(self, runs: Sequence[Run], stack: Stack) -> None:
         self.stack, self.runs, self.has_begun = stack, runs, [False] * len(runs)
         if any(run.ema for run in runs):
             self.weights = stack.weights.clone()
             self.buffers = {name: values.clone() for name, values in stack.buffers.items()}
 
     @torch.no_grad()
-    def take(self, rows):
+    def take(self, rows: Iterable[int]) -> None:
         """Take in the weights after a step of the networks with these numbers."""
         for k in rows:
             if self.runs[k].ema:
-                self._move(k, 1 - self.runs[k].ema if self.has_begun[k] else 1.0)
+                self._move(k, 1 - self.runs[k].ema if self.has_begun[k] else 1.0)  # type: ignore[operator]
                 self.has_begun[k] = True
 
-    def _move(self, k, rate):
+    def _move(self, k: int, rate: float) -> None:
         self.weights[k].lerp_(self.stack.weights[k], rate)
         for name, values in self.buffers.items():
             if values.dtype.is_floating_point:
@@ -143,7 +156,7 @@ class Averages:
             else:
                 values[k] = self.stack.buffers[name][k]
 
-    def shipped(self, k):
+    def shipped(self, k: int) -> dict[str, torch.Tensor]:
         """The state_dict that a network ships now: of its average, if there is one."""
         if self.has_begun[k]:
             return self.stack.state_dict(k, self.weights, self.buffers)
@@ -153,17 +166,20 @@ class Averages:
 class Phases:
     """Seconds in each phase of the loop, an equal share for each network."""
 
-    def __init__(self, networks):
-        self.networks, self.seconds, self.phase = networks, {}, None
+    def __init__(self, networks: int) -> None:
+        self.networks = networks
+        self.seconds: dict[str, float] = {}
+        self.phase: str | None = None
+        self.since: float
 
-    def enter(self, phase):
+    def enter(self, phase: str | None) -> None:
         """From here on time counts as a phase; None: as none."""
         now = time.perf_counter()
         if self.phase:
             self.seconds[self.phase] = self.seconds.get(self.phase, 0.0) + now - self.since
         self.phase, self.since = phase, now
 
-    def take(self):
+    def take(self) -> dict[str, float]:
         """Phase -> seconds since the last call."""
         self.enter(None)
         seconds, self.seconds = self.seconds, {}

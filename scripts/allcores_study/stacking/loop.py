@@ -5,7 +5,11 @@ loss, samples of the batch. A network that has no batch, as its fold is smaller,
 is over, keeps its weights while the others go on.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -18,8 +22,15 @@ from allcores_study.stacking.networks import ROWS, Stack, padded
 from allcores_study.stacking.optimizers import StackedOptimizer
 from allcores_study.training.evaluation import is_over
 
+if TYPE_CHECKING:
+    from allcores_study.training.prepared import PreparedRun
 
-def train(prepared_runs, models, after_epoch):
+
+def train(
+    prepared_runs: Sequence[PreparedRun],
+    models: Sequence[torch.nn.Module],
+    after_epoch: Callable[[int, list[dict[str, Any]], Callable[[], dict[str, torch.Tensor]]], None],
+) -> list[tuple[list[dict[str, Any]], DivergedError | None]]:
     """Train the networks of a stack.
 
     Args:
@@ -36,14 +47,16 @@ def train(prepared_runs, models, after_epoch):
     samples, criterion = StackedSamples(prepared_runs), stacked_losses.of_runs(prepared_runs)
     optimizer, clock = StackedOptimizer(runs, stack), Phases(len(runs))
     batches = [
-        count_batches(len(prepared.samples), prepared.run.batch_size) for prepared in prepared_runs
+        count_batches(len(prepared.samples), prepared.run.batch_size)  # type: ignore[arg-type]
+        for prepared in prepared_runs
     ]
     totals = [run.epochs * count for run, count in zip(runs, batches, strict=True)]
     rates = [Rates(run, total) for run, total in zip(runs, totals, strict=True)]
     averages = Averages(runs, stack)
-    epochs, diverged = [[] for _ in runs], [None for _ in runs]
+    epochs: list[list[dict[str, Any]]] = [[] for _ in runs]
+    diverged: list[DivergedError | None] = [None for _ in runs]
 
-    def is_going_on(k):
+    def is_going_on(k: int) -> bool:
         return diverged[k] is None and not is_over(runs[k], epochs[k])
 
     while going := [k for k in range(len(runs)) if is_going_on(k)]:
@@ -51,7 +64,10 @@ def train(prepared_runs, models, after_epoch):
         random = [torch.Generator().manual_seed(dropout_seed(run.seed, epoch, 0)) for run in runs]
         numbers = [epoch if k in going else None for k in range(len(runs))]
         order, present = orders(
-            prepared_runs, numbers, max(batches), padded(runs[0].batch_size, ROWS)
+            prepared_runs,
+            numbers,
+            max(batches),
+            padded(runs[0].batch_size, ROWS),  # type: ignore[arg-type]
         )
         last_rates = [rate.lr for rate in rates]
         total_losses = torch.zeros(len(runs), dtype=torch.float64)

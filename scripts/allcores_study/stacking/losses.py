@@ -1,11 +1,23 @@
 """The mean loss of each network of a stack, over the samples of its batch."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
 import torch
 
 from allcores_study.config import registry
 
+if TYPE_CHECKING:
+    import numpy as np
 
-def problem(run, dataset):
+    from allcores_study.config.run import Run
+    from allcores_study.data.storage import Dataset
+    from allcores_study.training.prepared import PreparedRun
+
+
+def problem(run: Run, dataset: Dataset) -> str | None:
     """Why the loss of a Run on a storage.Dataset cannot be stacked, in words; None: it can be."""
     options = run.loss.options.keys()
     reductions = sorted(options & {"reduction", "reduce", "size_average"})
@@ -16,7 +28,9 @@ def problem(run, dataset):
     return None
 
 
-def of_runs(prepared_runs):
+def of_runs(
+    prepared_runs: Sequence[PreparedRun],
+) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]:
     """A function of scores (K, B, outputs) float32, targets of (K, B) samples and which of the B
     are samples, (K, B) bool, that gives the networks' mean losses, (K,) float32.
 
@@ -26,15 +40,18 @@ def of_runs(prepared_runs):
     targets = [prepared.dataset.targets[prepared.samples] for prepared in prepared_runs]
     first = prepared_runs[0]
     each = _of_each(first.run, first.dataset.task, targets)
+    assert each is not None
     return lambda scores, targets, present: _mean(each(scores, targets), present)
 
 
-def _of_each(run, task, targets):
+def _of_each(
+    run: Run, task: Any, targets: list[np.ndarray]
+) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None:
     if ":" in run.loss.name:  # of the user's, which gives a mean
         return None
     make = registry.loss(run.loss.name).load()
     return task.loss_of_each(run.loss.name, make, run.loss.options, targets)
 
 
-def _mean(values, present):
+def _mean(values: torch.Tensor, present: torch.Tensor) -> torch.Tensor:
     return torch.where(present, values, 0.0).sum(dim=1) / present.sum(dim=1).clamp(min=1)

@@ -7,8 +7,12 @@ front, and a linear layer is one batched product. How many stand together decide
 Shapes: K networks, B samples of each, F features.
 """
 
+from __future__ import annotations
+
 import copy
 import operator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -35,17 +39,17 @@ METHODS = {"relu", "tanh", "sigmoid", "add", "sub", "mul"}
 VANISHING = 1e-11
 
 
-def padded(count, step=LINE):
+def padded(count: int, step: int = LINE) -> int:
     """The next multiple of a number."""
     return -(-count // step) * step
 
 
-def _places(shape):
+def _places(shape: torch.Size) -> int:
     """How many numbers a parameter takes in a row of weights."""
     return shape[0] * padded(shape[1]) if len(shape) > 1 else shape.numel()
 
 
-def traced(model):
+def traced(model: nn.Module) -> fx.GraphModule:
     """The torch.fx.GraphModule of a model that can be stacked, as it is in training.
 
     Raises:
@@ -66,7 +70,7 @@ def traced(model):
     return graph
 
 
-def _refuse_unusual_weights(model, graph):
+def _refuse_unusual_weights(model: nn.Module, graph: fx.GraphModule) -> None:
     """Raise a ValueError if weights are shared, frozen, watched or not as in the graph."""
     calls = [node.target for node in graph.graph.nodes if node.op == "call_module"]
     if len(calls) > len(set(calls)):
@@ -89,14 +93,14 @@ def _refuse_unusual_weights(model, graph):
         raise ValueError("it has weights that it shares, or does not use")
 
 
-def _has_hooks(part):
+def _has_hooks(part: object) -> bool:
     """Whether something is called beside the forward() of a module, or on a gradient."""
     of_modules = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     names = (*of_modules, "_post_accumulate_grad_hooks")
     return any(getattr(part, name, None) for name in names)
 
 
-def check(model, shape):
+def check(model: nn.Module, shape: tuple[int, ...]) -> None:
     """Compare a step of a stack of two networks with that of each alone, on random samples and
     weights: scores, gradients and statistics.
 
@@ -126,7 +130,9 @@ def check(model, shape):
         raise ValueError("a stack of it does not compute the same")
 
 
-def _pairs_agree(networks, inputs, present, counts):
+def _pairs_agree(
+    networks: list[nn.Module], inputs: torch.Tensor, present: torch.Tensor, counts: tuple[int, ...]
+) -> Iterator[bool]:
     """Yield whether what a stack computes is, of each network, what that computes alone.
 
     Args:
@@ -147,14 +153,14 @@ def _pairs_agree(networks, inputs, present, counts):
         yield from map(_is_close, found, expected)
 
 
-def _is_close(found, expected):
+def _is_close(found: torch.Tensor, expected: torch.Tensor) -> bool:
     """Whether two tensors are equal up to rounding."""
     tolerance = 1e-4 * (1 + float(expected.detach().abs().max())) if expected.numel() else 0.0
     is_alike = found.shape == expected.shape
     return is_alike and torch.allclose(found, expected, rtol=0.0, atol=tolerance)
 
 
-def without_gradient(model, shape):
+def without_gradient(model: nn.Module, shape: tuple[int, ...]) -> str | None:
     """The first parameter whose gradient is 0 but for rounding; None: there is none.
 
     A bias before batch norm is one: the norm subtracts it. Adam divides a gradient by its own size
@@ -176,11 +182,12 @@ def without_gradient(model, shape):
     return next((name for name, size in pairs if 0 < size < VANISHING * max(sizes)), None)
 
 
-def _problem(graph, node):
+def _problem(graph: fx.GraphModule, node: fx.Node) -> str | None:
     """Why an operation cannot be stacked, in words; None: it can be."""
     if node.op in ("placeholder", "output"):
         return None
     if node.op == "call_module":
+        assert isinstance(node.target, str)
         module = graph.get_submodule(node.target)
         known = (*ELEMENTWISE, nn.Flatten, nn.Linear, nn.Dropout, nn.LayerNorm, nn.BatchNorm1d)
         if type(module) not in known or not _has_usual_options(module):
@@ -197,7 +204,7 @@ def _problem(graph, node):
     return f"it calls {getattr(node.target, '__name__', node.target)}"
 
 
-def _has_usual_options(module):
+def _has_usual_options(module: nn.Module) -> bool:
     if isinstance(module, nn.Flatten):
         return (module.start_dim, module.end_dim) == (1, -1)
     if isinstance(module, nn.LayerNorm):
@@ -219,7 +226,10 @@ class Stack(fx.Interpreter):
         buffers: name -> (K, ...), the statistics of batch norm.
     """
 
-    def __init__(self, models):
+    present: torch.Tensor
+    dropout: Sequence[torch.Generator]
+
+    def __init__(self, models: Sequence[nn.Module]) -> None:
         super().__init__(traced(models[0]))
         self.names = list(models[0].state_dict())
         named = [dict(model.named_parameters()) for model in models]
@@ -237,7 +247,7 @@ class Stack(fx.Interpreter):
         buffers = [dict(model.named_buffers()) for model in models]
         self.buffers = {name: torch.stack([one[name] for one in buffers]) for name in buffers[0]}
 
-    def _views(self, vectors):
+    def _views(self, vectors: torch.Tensor) -> dict[str, torch.Tensor]:
         """Name of each parameter -> its part of (K, n) vectors: (K, F), or (K, out, in), where
         `in` is padded to whole cache lines by weights that are 0 and stay so."""
         views, start = {}, 0
@@ -247,7 +257,12 @@ class Stack(fx.Interpreter):
             start += padded(_places(shape))
         return views
 
-    def scores(self, inputs, present=None, dropout=None):
+    def scores(
+        self,
+        inputs: torch.Tensor,
+        present: torch.Tensor | None = None,
+        dropout: Sequence[torch.Generator] | None = None,
+    ) -> torch.Tensor:
         """The networks' scores, (K, B, outputs).
 
         Args:
@@ -256,18 +271,18 @@ class Stack(fx.Interpreter):
                 batch. None: in evaluation.
             dropout: in training: a torch.Generator of each network.
         """
-        self.present, self.dropout = present, dropout
+        self.present, self.dropout = present, dropout  # type: ignore[assignment]
         if present is not None:
             self.counts = present.sum(dim=1).tolist()
         return self.run(inputs)
 
-    def differentiate(self, loss):
+    def differentiate(self, loss: torch.Tensor) -> None:
         """Set the gradients to those of the sum of the networks' losses."""
         found = torch.autograd.grad(loss, list(self.parameters.values()))
         for gradient, value in zip(self._of_parameters, found, strict=True):
             gradient.copy_(value)
 
-    def call_module(self, target, args, kwargs):
+    def call_module(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         module, (inputs,) = self.fetch_attr(target), args
         if isinstance(module, ELEMENTWISE):
             return module(inputs)
@@ -275,31 +290,31 @@ class Stack(fx.Interpreter):
             return inputs.flatten(2)
         return getattr(self, f"_{type(module).__name__.lower()}")(target, module, inputs)
 
-    def call_function(self, target, args, kwargs):
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return args[0].flatten(2) if target is torch.flatten else target(*args, **kwargs)
 
-    def call_method(self, target, args, kwargs):
+    def call_method(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if target == "flatten":
             return args[0].flatten(2)
         return super().call_method(target, args, kwargs)
 
-    def gradients_of(self, number):
+    def gradients_of(self, number: int) -> list[torch.Tensor]:
         """The gradients of a network, in the order of its parameters."""
         return [
             gradient[number][..., : shape[-1]] if shape else gradient[number].reshape(())
             for gradient, shape in zip(self._of_parameters, self.shapes.values(), strict=True)
         ]
 
-    def buffers_of(self, number):
+    def buffers_of(self, number: int) -> list[torch.Tensor]:
         """The buffers of a network, in their order."""
         return [values[number] for values in self.buffers.values()]
 
-    def _parameter(self, target, name):
+    def _parameter(self, target: str, name: str) -> Any:
         """(K, 1, F) of a vector, (K, out, in) of a matrix; None: the module has none."""
         value = self.parameters.get(f"{target}.{name}")
         return value.unsqueeze(1) if value is not None and value.dim() == 2 else value
 
-    def _linear(self, target, module, inputs):
+    def _linear(self, target: str, module: nn.Linear, inputs: torch.Tensor) -> torch.Tensor:
         _expect_features(module.in_features, inputs)
         weight, bias = (self._parameter(target, name) for name in ("weight", "bias"))
         # So that the product that is the gradient of each network's weights begins at a cache line.
@@ -308,7 +323,7 @@ class Stack(fx.Interpreter):
             return torch.bmm(inputs, weight.transpose(1, 2))
         return torch.baddbmm(bias, inputs, weight.transpose(1, 2))
 
-    def _dropout(self, target, module, inputs):
+    def _dropout(self, target: str, module: nn.Dropout, inputs: torch.Tensor) -> torch.Tensor:
         if self.present is None or not module.p:
             return inputs
         # As torch draws for a network alone: in the shape of its batch.
@@ -321,14 +336,16 @@ class Stack(fx.Interpreter):
                 mine[:count] = drawn.div_(1 - module.p)
         return inputs * keep
 
-    def _layernorm(self, target, module, inputs):
-        _expect_features(*module.normalized_shape, inputs)
+    def _layernorm(self, target: str, module: nn.LayerNorm, inputs: torch.Tensor) -> torch.Tensor:
+        _expect_features(*module.normalized_shape, inputs)  # type: ignore[call-arg, arg-type]
         outputs = F.layer_norm(inputs, module.normalized_shape, eps=module.eps)
         weight, bias = (self._parameter(target, name) for name in ("weight", "bias"))
         outputs = outputs if weight is None else outputs * weight
         return outputs if bias is None else outputs + bias
 
-    def _batchnorm1d(self, target, module, inputs):
+    def _batchnorm1d(
+        self, target: str, module: nn.BatchNorm1d, inputs: torch.Tensor
+    ) -> torch.Tensor:
         _expect_features(module.num_features, inputs)
         mean, variance = (self.buffers[f"{target}.running_{name}"] for name in ("mean", "var"))
         mean, variance = mean.unsqueeze(1), variance.unsqueeze(1)
@@ -337,7 +354,9 @@ class Stack(fx.Interpreter):
         outputs = (inputs - mean) / (variance + module.eps).sqrt()
         return outputs * self._parameter(target, "weight") + self._parameter(target, "bias")
 
-    def _statistics(self, target, module, inputs):
+    def _statistics(
+        self, target: str, module: nn.BatchNorm1d, inputs: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Mean and variance of each network's batch, (K, 1, F) each; the running ones follow."""
         is_sample = self.present.unsqueeze(2)
         count = is_sample.sum(dim=1, keepdim=True).clamp(min=1)
@@ -348,12 +367,14 @@ class Stack(fx.Interpreter):
             unbiased = variance * count / (count - 1).clamp(min=1)
             for name, value in (("mean", mean), ("var", unbiased)):
                 running = self.buffers[f"{target}.running_{name}"]
-                rate = module.momentum * takes_part.unsqueeze(1)
+                rate = module.momentum * takes_part.unsqueeze(1)  # type: ignore[operator]
                 running.lerp_(value.squeeze(1), rate.to(running.dtype))
             self.buffers[f"{target}.num_batches_tracked"] += takes_part
         return mean, variance
 
-    def state_dict(self, number, weights, buffers):
+    def state_dict(
+        self, number: int, weights: torch.Tensor, buffers: dict[str, torch.Tensor]
+    ) -> dict[str, torch.Tensor]:
         """The state_dict of a network.
 
         Args:
@@ -369,7 +390,7 @@ class Stack(fx.Interpreter):
         return state
 
 
-def _expect_features(count, inputs):
+def _expect_features(count: int, inputs: torch.Tensor) -> None:
     """Raise a ValueError unless the inputs of a layer are (K, B, count)."""
     if inputs.dim() != 3 or inputs.shape[2] != count:
         raise ValueError(f"a layer for {count} features gets {tuple(inputs.shape[2:])}")

@@ -4,18 +4,27 @@ Each function updates (K, n) weights of K networks. Rows are the networks that t
 of the others nothing changes.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
 import torch
 
 from allcores.parallel.optimizers import LEAST_NORM
 
-DEFAULTS = {
+if TYPE_CHECKING:
+    from allcores_study.config.run import Run
+    from allcores_study.stacking.networks import Stack
+
+DEFAULTS: dict[str, dict[str, Any]] = {
     "SGD": {"momentum": 0.0, "nesterov": False},
     "Adam": {"betas": (0.9, 0.999), "eps": 1e-8},
     "AdamW": {"betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01},
 }
 
 
-def problem(run):
+def problem(run: Any) -> str | None:
     """Why the optimizer of a Run cannot be stacked, in words; None: it can be."""
     if run.optimizer.name not in DEFAULTS:
         return f"its optimizer is {run.optimizer.name}"
@@ -35,10 +44,12 @@ class StackedOptimizer:
         stack: networks.Stack of the networks.
     """
 
-    def __init__(self, runs, stack):
+    def __init__(self, runs: Sequence[Run], stack: Stack) -> None:
+        assert runs[0].optimizer is not None
         self.stack, self.name = stack, runs[0].optimizer.name
         options = [
-            {"weight_decay": 0.0} | DEFAULTS[self.name] | run.optimizer.options for run in runs
+            {"weight_decay": 0.0} | DEFAULTS[self.name] | run.optimizer.options  # type: ignore[union-attr]
+            for run in runs
         ]
         self.options = {
             key: _column([one[key] for one in options])
@@ -54,7 +65,7 @@ class StackedOptimizer:
         self.moments = [torch.zeros_like(stack.weights) for _ in range(1 + (self.name != "SGD"))]
 
     @torch.no_grad()
-    def step(self, lr, rows):
+    def step(self, lr: torch.Tensor, rows: slice | torch.Tensor) -> None:
         """Update the weights.
 
         Args:
@@ -72,14 +83,21 @@ class StackedOptimizer:
             for moment, of_rows in zip(self.moments, moments, strict=True):
                 moment[rows] = of_rows
 
-    def _clip(self, gradients, rows):
+    def _clip(self, gradients: torch.Tensor, rows: slice | torch.Tensor) -> None:
         if self.norms.isinf().all():
             return
         norms = gradients.double().square().sum(dim=1, keepdim=True).sqrt()
         factors = self.norms[rows] / (norms + LEAST_NORM)
         gradients.mul_(torch.where(norms > self.norms[rows], factors, 1.0).float())
 
-    def _sgd(self, weights, gradients, moments, lr, rows):
+    def _sgd(
+        self,
+        weights: torch.Tensor,
+        gradients: torch.Tensor,
+        moments: list[torch.Tensor],
+        lr: torch.Tensor,
+        rows: slice | torch.Tensor,
+    ) -> None:
         momentum, nesterov = (self.options[key][rows] for key in ("momentum", "nesterov"))
         gradients += self.decay[rows].float() * weights
         if momentum.any():
@@ -90,7 +108,14 @@ class StackedOptimizer:
             update = gradients
         weights.sub_(lr.float() * update)
 
-    def _adam(self, weights, gradients, moments, lr, rows):
+    def _adam(
+        self,
+        weights: torch.Tensor,
+        gradients: torch.Tensor,
+        moments: list[torch.Tensor],
+        lr: torch.Tensor,
+        rows: slice | torch.Tensor,
+    ) -> None:
         first, second, eps = (self.options[key][rows] for key in ("beta1", "beta2", "eps"))
         if self.name == "AdamW":
             weights.mul_((1 - lr * self.decay[rows]).float())
@@ -105,6 +130,6 @@ class StackedOptimizer:
         weights.sub_(moments[0].div(denominator).mul_(size.float()))
 
 
-def _column(values):
+def _column(values: Iterable[float]) -> torch.Tensor:
     """(K, 1) float64 of a number for each network."""
     return torch.tensor([[float(value)] for value in values], dtype=torch.float64)

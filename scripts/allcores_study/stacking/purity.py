@@ -6,9 +6,13 @@ can reach: its byte code may name submodules, parameters, buffers, plain values 
 of torch, and nothing else. Any other network is trained alone.
 """
 
+from __future__ import annotations
+
 import builtins
 import dis
 import types
+from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import nn
@@ -22,11 +26,12 @@ NAMESPACES = {torch, nn, nn.functional}
 BUILTINS = {"range", "len", "zip", "enumerate", "reversed"}
 # Of torch's modules, and of any module.
 NAMES = {"nn", "functional", "training"}
+WRITES: tuple[str, ...]
 WRITES = ("STORE_ATTR", "STORE_SUBSCR", "STORE_SLICE", "STORE_GLOBAL", "STORE_NAME", "DELETE_")
 WRITES += ("IMPORT_", "YIELD_", "LOAD_BUILD_CLASS", "SETUP_ANNOTATIONS")
 
 
-def impurity(model, functions, methods):
+def impurity(model: nn.Module, functions: set[Any], methods: set[str]) -> str | None:
     """Why forward() may do something else each time, in words; None: it cannot.
 
     Args:
@@ -41,18 +46,18 @@ def impurity(model, functions, methods):
     return None
 
 
-def plain_values(module):
+def plain_values(module: nn.Module) -> dict[str, Any]:
     """Name -> value of each attribute that is no weight, buffer or submodule."""
     return {name: value for name, value in vars(module).items() if name not in OF_INSTANCE}
 
 
-def _problem(module, functions, known):
+def _problem(module: nn.Module, functions: set[Any], known: set[str]) -> str | None:
     kind, attributes = type(module), plain_values(module)
     for name, value in attributes.items():
         # forward() cannot change a list: it would have to name append() or the like.
         if not _is_plain(tuple(value) if type(value) is list else value):
             return f"its {name} is a {type(value).__name__}"
-    own = {}
+    own: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
         if base is not object and not _is_of_torch(base):
             own |= vars(base)
@@ -64,17 +69,23 @@ def _problem(module, functions, known):
     return _problem_of_code(kind.forward, own, known | {*attributes, *parts}, functions)
 
 
-def _is_of_torch(value):
+def _is_of_torch(value: Any) -> bool:
     return getattr(value, "__module__", "").startswith("torch.nn.modules.")
 
 
-def _is_plain(value):
+def _is_plain(value: object) -> bool:
     if type(value) is tuple:
         return all(map(_is_plain, value))
     return value is None or type(value) in (bool, int, float, str)
 
 
-def _problem_of_code(function, own, known, functions, callers=()):
+def _problem_of_code(
+    function: Any,
+    own: dict[str, Any],
+    known: set[str],
+    functions: set[Any],
+    callers: tuple[str, ...] = (),
+) -> str | None:
     """Why a method may reach more than it should, in words.
 
     Args:
@@ -107,7 +118,7 @@ def _problem_of_code(function, own, known, functions, callers=()):
     return None
 
 
-def _instructions(code):
+def _instructions(code: types.CodeType) -> Iterator[dis.Instruction]:
     """Yield the instructions of a function, and of the comprehensions in it."""
     for instruction in dis.get_instructions(code):
         yield instruction
@@ -115,7 +126,7 @@ def _instructions(code):
             yield from _instructions(instruction.argval)
 
 
-def _is_known_global(function, name, functions):
+def _is_known_global(function: types.FunctionType, name: str, functions: set[Any]) -> bool:
     if name not in function.__globals__:
         return name in BUILTINS and hasattr(builtins, name)
     value = function.__globals__[name]

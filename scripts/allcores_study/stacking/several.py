@@ -5,10 +5,14 @@ after the other, each in a process of its own. This one has imported what they n
 fails takes no other with it, and the results do not depend on which runs share a job.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import signal
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 from allcores.files import read_json
 from allcores.machine import lifetime
@@ -28,7 +32,7 @@ class SharedJob:
         to_train: path -> flags of the runs that are not trained yet.
     """
 
-    def __init__(self, file):
+    def __init__(self, file: Path) -> None:
         job = read_json(file)
         self.folder, self.name = ResultsFolder(job["results"]), f"{file.parent.name}_{file.stem}"
         done = self.trained()
@@ -37,21 +41,27 @@ class SharedJob:
             self.folder.shared_job(file.parent.name, file.stem, "jsonl"), trained=done
         )
 
-    def trained(self):
+    def trained(self) -> set[str]:
         """Paths of the runs of this job whose results are stored."""
         return self.folder.store.of_job(self.name)
 
-    def begin(self, path):
+    def begin(self, path: str) -> None:
         progress.of_process.begin(path)
         print(f"{BEGUN}: {path}", flush=True)
 
-    def end(self, path, output):
+    def end(self, path: str, output: Path) -> None:
         """Store the results of a run, which it has written into a folder."""
         self.folder.keep(self.name, path, output)
         progress.of_process.end(TRAINED, path)
         print(f"{TRAINED}: {path}", flush=True)
 
-    def train(self, stack, train_one, output_of, program):
+    def train(
+        self,
+        stack: Callable[[SharedJob, Callable[[list[str]], None]], None],
+        train_one: Callable[[list[str]], int],
+        output_of: Callable[[list[str]], Path],
+        program: Callable[..., int],
+    ) -> list[str]:
         """Train the runs.
 
         Args:
@@ -85,19 +95,23 @@ class SharedJob:
             print(f"{FAILED}: {path}", flush=True)
         return failed
 
-    def _stacked(self, stack, program):
+    def _stacked(
+        self,
+        stack: Callable[[SharedJob, Callable[[list[str]], None]], None],
+        program: Callable[..., int],
+    ) -> set[str]:
         """Train what can be stacked; returns the paths of the other runs, of all if the process
         that sorts them out ends before it has."""
         read, write = os.pipe()
 
-        def train():
+        def train() -> int:
             os.close(read)
             stack(self, partial(_tell, write))
             return 0
 
         told = []
 
-        def listen():
+        def listen() -> None:
             os.close(write)
             with os.fdopen(read) as answer:
                 told.append(answer.read())
@@ -108,13 +122,15 @@ class SharedJob:
         return set(json.loads(told[0]) if told[0] else self.to_train)
 
 
-def _tell(pipe, paths):
+def _tell(pipe: int, paths: list[str]) -> None:
     """Write a list of paths into a pipe, and close it."""
     with os.fdopen(pipe, "w") as answer:
         json.dump(paths, answer)
 
 
-def _in_child(target, before_waiting=lambda: None):
+def _in_child(
+    target: Callable[[], int], before_waiting: Callable[[], None] = lambda: None
+) -> tuple[int, KeyboardInterrupt | None]:
     """Call target() in a process forked from this one.
 
     Returns:
@@ -138,6 +154,6 @@ def _in_child(target, before_waiting=lambda: None):
         return _status(child), stop
 
 
-def _status(child):
+def _status(child: int) -> int:
     _, status = os.waitpid(child, 0)
     return os.waitstatus_to_exitcode(status)

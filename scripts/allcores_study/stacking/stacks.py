@@ -4,12 +4,16 @@ Whether a run is stacked depends on nothing but itself, so that it does not matt
 there are: a network that stands alone is a stack of one.
 """
 
+from __future__ import annotations
+
 import functools
 import os
 import time
 from collections import defaultdict
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -29,13 +33,16 @@ from allcores_study.training.experiment import Execution
 from allcores_study.training.prepared import Findings, PreparedRun, costs_of_node, diverged_at_last
 from allcores_study.training.progress import EpochsFile
 
+if TYPE_CHECKING:
+    import numpy as np
+
 # Networks with more weights gain nothing. Work is weights times samples times epochs; a run with
 # more of it, or more steps (some seconds of either) needs checkpoints, which a stack has not.
 MOST_WEIGHTS, MOST_WORK, MOST_STEPS = 20_000, 1e10, 20_000
 # How many networks stand together at most, and how much work: a stack that is killed begins again.
 MOST, MOST_WORK_TOGETHER = 50, 4e10
 
-_graphs = {}  # see _graph_of()
+_graphs: dict[tuple[str, str, tuple[int, ...], str], Any] = {}  # see _graph_of()
 
 
 @dataclass(frozen=True)
@@ -53,7 +60,9 @@ class Entry:
     cores_of_call: int | None
 
 
-def stacks_of(entries):
+def stacks_of(
+    entries: Iterable[Entry],
+) -> tuple[list[list[tuple[Entry, PreparedRun, torch.nn.Module]]], list[tuple[Entry, str]]]:
     """Sort out which entries can be stacked, and with which others.
 
     Args:
@@ -79,7 +88,11 @@ def stacks_of(entries):
     return stacks, others
 
 
-def train_stacks(stacks, begin=lambda entry: None, end=lambda entry: None):
+def train_stacks(
+    stacks: list[list[tuple[Entry, PreparedRun, torch.nn.Module]]],
+    begin: Callable[[Entry], None] = lambda entry: None,
+    end: Callable[[Entry], None] = lambda entry: None,
+) -> None:
     """Train the stacks of stacks_of(), and write the results of their runs.
 
     Args:
@@ -100,7 +113,7 @@ def train_stacks(stacks, begin=lambda entry: None, end=lambda entry: None):
         raise failures[0] if len(failures) == 1 else ExceptionGroup("stacks failed", failures)
 
 
-def problem(run):
+def problem(run: Run) -> str | None:
     """Why a Run cannot be stacked, as far as its settings tell, in words; None: it may be."""
     strategy = registry.strategies()[run.strategy.name].load()
     if run.stacked is False:
@@ -118,7 +131,7 @@ def problem(run):
     return optimizers.problem(run)
 
 
-def _prepared(entry):
+def _prepared(entry: Entry) -> tuple[PreparedRun, torch.nn.Module, str]:
     """The PreparedRun of an Entry, the model that it begins with, and what its forward() computes.
 
     Raises:
@@ -132,12 +145,13 @@ def _prepared(entry):
         raise ValueError("its samples are tokens")
     if found := losses.problem(run, dataset):
         raise ValueError(found)
-    fold_of = assigned[run.fold or 0] if run.inner_folds else assigned
+    fold_of = assigned[run.fold or 0] if run.inner_folds else assigned  # type: ignore[index]
     prepared = PreparedRun.with_folds(run, dataset, fold_of)
     torch.manual_seed(run.seed)
     model = models.build(run, prepared.dataset.shape, prepared.dataset.task.outputs)
     if _weights(model) > MOST_WEIGHTS:
         raise ValueError("its network is too large to gain by it")
+    assert run.batch_size is not None and run.optimizer is not None
     steps = run.epochs * count_batches(len(prepared.samples), run.batch_size)
     if _work(prepared, model) > MOST_WORK or steps > MOST_STEPS:
         raise ValueError("its training takes so long that it needs checkpoints")
@@ -152,7 +166,9 @@ def _prepared(entry):
     return prepared, model, code
 
 
-def _graph_of(run, shape, model):
+def _graph_of(
+    run: Run, shape: tuple[int, ...], model: torch.nn.Module
+) -> tuple[str, bool, str | None]:
     """(The code of a model's graph, whether it has batch norm, the parameter without a gradient).
 
     Equal models are traced once.
@@ -175,20 +191,22 @@ def _graph_of(run, shape, model):
     return _graphs[key]
 
 
-def _weights(model):
+def _weights(model: torch.nn.Module) -> int:
     return sum(value.numel() for value in model.parameters())
 
 
-def _work(prepared, model):
+def _work(prepared: PreparedRun, model: torch.nn.Module) -> int:
     return _weights(model) * len(prepared.samples) * prepared.run.epochs
 
 
-def _folds_of(run):
+def _folds_of(run: Run) -> tuple[int | None, int | None, int]:
     return run.folds, run.inner_folds, run.seed
 
 
 @functools.cache
-def _data(folder, fold_file, count, inner, seed):
+def _data(
+    folder: Path, fold_file: Path | None, count: int | None, inner: int | None, seed: int
+) -> tuple[storage.Dataset, np.ndarray | None]:
     """The opened dataset, and the fold of each sample, or of each outer fold; None: no folds."""
     dataset = storage.open_dataset(folder)
     if count is None and not inner:
@@ -201,16 +219,22 @@ def _data(folder, fold_file, count, inner, seed):
     return dataset, folds.read(fold_file, assignable, count or 0, inner or 0, seed)
 
 
-def _key(prepared, model, code):
+def _key(prepared: PreparedRun, model: torch.nn.Module, code: str) -> str:
     """What the runs of a stack have in common."""
     run = prepared.run
+    assert run.optimizer is not None
     shapes = [(name, tuple(value.shape)) for name, value in model.state_dict().items()]
     loss = run.loss.to_json()
     parts = run.dataset.label, run.batch_size, run.optimizer.name, loss, shapes
     return repr((*parts, code, str(model), prepared.dataset.unseen))
 
 
-def _train(members, before, begin, end):
+def _train(
+    members: list[tuple[Entry, PreparedRun, torch.nn.Module]],
+    before: costs.Session,
+    begin: Callable[[Entry], None],
+    end: Callable[[Entry], None],
+) -> costs.Session:
     """Train a stack and write the results of its runs.
 
     Args:
@@ -227,9 +251,13 @@ def _train(members, before, begin, end):
         entry.output.mkdir(parents=True, exist_ok=True)
     first, share = entries[0], 1 / len(entries)
     watch = costs.Watch(os.devnull)
-    best, measures, predicted = {}, [{} for _ in prepared_runs], {}
+    best: dict[int, dict[str, torch.Tensor]] = {}
+    measures: list[dict[int, dict[str, Any]]] = [{} for _ in prepared_runs]
+    predicted: dict[int, dict[str, Any]] = {}
 
-    def after_epoch(k, epochs, ship):
+    def after_epoch(
+        k: int, epochs: list[dict[str, Any]], ship: Callable[[], dict[str, torch.Tensor]]
+    ) -> None:
         is_scored = entries[k].conditions.curves
         if not (
             len(prepared_runs[k].validation) or is_scored or is_over(prepared_runs[k].run, epochs)
@@ -293,14 +321,14 @@ def _train(members, before, begin, end):
     return spent
 
 
-def _since(before, session):
+def _since(before: costs.Session, session: costs.Session) -> costs.Session:
     """The costs.Session of what a process has spent since another one of it."""
     trace = [(before.ended, 0.0), (session.ended, session.cpu - before.cpu)]
     waited = session.waited - before.waited
     return costs.Session(trace, waited, session.peak_memory, session.stopped)
 
 
-def _slice(whole, number, count):
+def _slice(whole: dict[str, Any], number: int, count: int) -> dict[str, Any]:
     """The costs of one of the runs of a stack: an equal part, as if one came after the other."""
     (session,) = whole["sessions"]
     seconds = (session["ended"] - session["started"]) / count
@@ -320,7 +348,13 @@ def _slice(whole, number, count):
     }
 
 
-def _write(entry, prepared, found, weights, predictions):
+def _write(
+    entry: Entry,
+    prepared: PreparedRun,
+    found: Findings,
+    weights: dict[str, torch.Tensor],
+    predictions: dict[str, Any] | None,
+) -> dict[str, Any]:
     """Write the results of a run, metrics.json last; returns what that says."""
     output = entry.output
     save_weights(weights, output / "weights.pt")

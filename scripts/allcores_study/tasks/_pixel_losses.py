@@ -1,5 +1,9 @@
 """Losses of segmentation, each the mean over images. Pixels without a class do not count."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import torch
 
 from allcores_study.tasks.base import WITHOUT_CLASS
@@ -19,11 +23,11 @@ class DiceLoss(torch.nn.Module):
         cross_entropy: the share of cross-entropy that is added.
     """
 
-    def __init__(self, smooth=1.0, cross_entropy=0.0):
+    def __init__(self, smooth: float = 1.0, cross_entropy: float = 0.0) -> None:
         super().__init__()
         self.smooth, self.cross_entropy = smooth, cross_entropy
 
-    def forward(self, scores, targets):
+    def forward(self, scores: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         has_class = (targets != WITHOUT_CLASS)[:, None]
         shares = scores.softmax(dim=1) * has_class
         classes = torch.where(targets == WITHOUT_CLASS, 0, targets)
@@ -37,7 +41,9 @@ class DiceLoss(torch.nn.Module):
         return loss
 
 
-def cross_entropy(scores, targets, weight=None, **options):
+def cross_entropy(
+    scores: torch.Tensor, targets: torch.Tensor, weight: torch.Tensor | None = None, **options: Any
+) -> torch.Tensor:
     """The mean over all pixels, of which those without a class have none: an image counts as
     another, so that workers can share a batch."""
     options |= {"ignore_index": WITHOUT_CLASS, "reduction": "none"}

@@ -13,9 +13,18 @@ A task's file begins with constants, which a config is checked by without import
 Few lines outside of its file ask which task it is; they ask the Task.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from allcores_study.config import registry
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+    from torch.nn import Module
 
 # In a mask, the number of pixels that have no class: they count neither in losses nor in scores.
 WITHOUT_CLASS = 255
@@ -37,7 +46,7 @@ class Task:
     gives_probabilities: bool = False
 
     @property
-    def name(self):
+    def name(self) -> str:
         """By which named() finds it."""
         return type(self).__module__.rpartition(".")[2]
 
@@ -49,25 +58,25 @@ class Task:
     # image; the "inputs" themselves. See data/targets.py.
     target = "fixed"
     # The names of what measured() returns; the first is shown of each epoch.
-    measures = ()
+    measures: ClassVar[tuple[str, ...]] = ()
 
-    def given_by(self, model):
+    def given_by(self, model: Module) -> Task:
         """This task for the outputs of a model."""
         return replace(self, gives_probabilities=getattr(model, "gives_probabilities", False))
 
-    def scores(self, outputs):
+    def scores(self, outputs: Tensor) -> Tensor:
         """What the loss takes, of the outputs of a model."""
         return outputs
 
-    def output_shape(self, shape):
+    def output_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """The shape of a model's output for a sample of a shape."""
         return (self.outputs,)
 
-    def target_shape(self, shape):
+    def target_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """The shape of a stored target for a sample of a shape."""
         return ()
 
-    def checked(self, targets):
+    def checked(self, targets: np.ndarray) -> np.ndarray:
         """The targets of all samples with the dtype in which they are stored.
 
         Raises:
@@ -75,7 +84,7 @@ class Task:
         """
         raise NotImplementedError
 
-    def scaling(self, targets):
+    def scaling(self, targets: np.ndarray) -> tuple[float | np.ndarray, float | np.ndarray]:
         """(centre, spread) by which the targets are scaled for training.
 
         Args:
@@ -83,7 +92,7 @@ class Task:
         """
         return 0.0, 1.0
 
-    def scaled(self, targets, scaling):
+    def scaled(self, targets: np.ndarray, scaling: Any) -> np.ndarray:
         """Stored targets as the loss takes them: an array.
 
         Args:
@@ -91,7 +100,9 @@ class Task:
         """
         raise NotImplementedError
 
-    def loss(self, name, make, options, targets):
+    def loss(
+        self, name: str, make: Callable[..., Any], options: dict[str, Any], targets: np.ndarray
+    ) -> Callable[[Tensor, Tensor], Tensor]:
         """A function of scores (n, outputs) float32 and scaled targets, giving the mean loss.
 
         Args:
@@ -101,7 +112,13 @@ class Task:
         """
         raise NotImplementedError
 
-    def loss_of_each(self, name, make, options, targets):
+    def loss_of_each(
+        self,
+        name: str,
+        make: Callable[..., Any],
+        options: dict[str, Any],
+        targets: list[np.ndarray],
+    ) -> Callable[[Tensor, Tensor], Tensor] | None:
         """The same for K networks at once: a function of scores (K, B, outputs) and scaled targets
         of (K, B) samples, giving each one's loss, (K, B); None: this loss cannot.
 
@@ -110,7 +127,7 @@ class Task:
         """
         return None
 
-    def kept(self, scores, inputs):
+    def kept(self, scores: Tensor, inputs: Tensor) -> np.ndarray:
         """What of the scores of a batch is kept for what follows, an array (n, ...).
 
         Args:
@@ -119,7 +136,7 @@ class Task:
         """
         return scores.numpy()
 
-    def predictions(self, scores, scaling):
+    def predictions(self, scores: np.ndarray, scaling: Any) -> dict[str, Any]:
         """Name of a column -> what is kept of the predictions, an array of n rows each.
 
         `predicted` is one of them; further ones have several values in each row, or as many as the
@@ -130,7 +147,7 @@ class Task:
         """
         raise NotImplementedError
 
-    def measured(self, true, predicted):
+    def measured(self, true: np.ndarray, predicted: np.ndarray) -> dict[str, Any]:
         """Name of each of measures -> how good predictions are.
 
         Args:
@@ -139,19 +156,21 @@ class Task:
         """
         raise NotImplementedError
 
-    def is_scored(self, true):
+    def is_scored(self, true: np.ndarray) -> bool:
         """Whether numbers that are given as true ones can be: predictions are scored with them."""
         return True
 
-    def in_words(self, measures):
+    def in_words(self, measures: dict[str, Any]) -> str:
         """The main measure as text: "accuracy 96.33%"."""
         raise NotImplementedError
 
-    def answers(self, scores, scaling):
+    def answers(self, scores: np.ndarray, scaling: Any) -> np.ndarray:
         """What users get for a sample: (n, outputs), which several models' means make sense of."""
         raise NotImplementedError
 
-    def told(self, answers, true, names):
+    def told(
+        self, answers: np.ndarray, true: np.ndarray | None, names: list[str] | None
+    ) -> tuple[dict[str, np.ndarray], str]:
         """(name -> column of a table of predictions, the score in words).
 
         Args:
@@ -161,11 +180,11 @@ class Task:
         """
         raise NotImplementedError
 
-    def arrays(self, answers):
+    def arrays(self, answers: np.ndarray) -> dict[str, np.ndarray]:
         """Name -> array that is saved beside a table of predictions."""
         return {}
 
-    def examples(self, count, shape):
+    def examples(self, count: int, shape: Sequence[int]) -> Tensor:
         """So many random targets as the loss takes them, a tensor.
 
         Args:
@@ -173,26 +192,26 @@ class Task:
         """
         raise NotImplementedError
 
-    def stored_examples(self, count, shape):
+    def stored_examples(self, count: int, shape: Sequence[int]) -> np.ndarray:
         """So many targets as stored, an array."""
         raise NotImplementedError
 
-    def class_names(self):
+    def class_names(self) -> list[int] | None:
         """Names of that many classes; None: the targets are no classes."""
         return None
 
 
-def of_samples(losses):
+def of_samples(losses: Tensor) -> Tensor:
     """The loss of each sample, (K, B), of losses (K, B) or, of T outputs each, (K, B, T)."""
     return losses if losses.dim() == 2 else losses.mean(dim=2)
 
 
-def named(name, outputs):
+def named(name: str, outputs: int) -> Task:
     """The Task of that name."""
     return registry.tasks()[name].load()(outputs)
 
 
-def usual(classes, numbers=1):
+def usual(classes: int | None, numbers: int = 1) -> Task:
     """The Task of data that name none.
 
     Args:

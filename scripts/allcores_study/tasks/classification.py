@@ -1,8 +1,16 @@
 """One of several classes for each sample."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from allcores_study.tasks.base import Task
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 TARGETS = "classes"
 LOSS = "CrossEntropyLoss"
@@ -37,16 +45,18 @@ class Classification(Task):
     array = "labels"
     measures = ("accuracy", "confusion")
 
-    def checked(self, targets):
+    def checked(self, targets: np.ndarray) -> np.ndarray:
         targets = np.asarray(targets, np.int64)
         if len(targets) == 0 or targets.min() < 0 or targets.max() >= self.outputs:
             raise ValueError(f"labels must be one per sample, in 0..{self.outputs - 1}")
         return targets
 
-    def scaled(self, targets, scaling):
+    def scaled(self, targets: np.ndarray, scaling: Any) -> np.ndarray:
         return targets
 
-    def loss(self, name, make, options, targets):
+    def loss(
+        self, name: str, make: Callable[..., Any], options: dict[str, Any], targets: np.ndarray
+    ) -> Callable[[Tensor, Tensor], Tensor]:
         import torch.nn.functional as F
 
         if options.get("weight") == BALANCED:
@@ -62,7 +72,13 @@ class Classification(Task):
             scores, F.one_hot(targets, self.outputs).to(scores.dtype)
         )
 
-    def loss_of_each(self, name, make, options, targets):
+    def loss_of_each(
+        self,
+        name: str,
+        make: Callable[..., Any],
+        options: dict[str, Any],
+        targets: list[np.ndarray],
+    ) -> Callable[[Tensor, Tensor], Tensor] | None:
         import torch
         import torch.nn.functional as F
 
@@ -72,33 +88,33 @@ class Classification(Task):
         if options.get("weight") == BALANCED:
             weights = torch.stack([self._weights(labels) for labels in targets])
 
-        def cross_entropy(scores, targets):
+        def cross_entropy(scores: Tensor, targets: Tensor) -> Tensor:
             shares = F.log_softmax(scores, dim=2)
             losses = -shares.gather(2, targets.unsqueeze(2)).squeeze(2)
             return losses if weights is None else losses * weights.gather(1, targets)
 
         return cross_entropy
 
-    def _weights(self, targets):
+    def _weights(self, targets: np.ndarray) -> Tensor:
         """The weights of classes that make each count as much, (classes,) float32."""
         import torch
 
         counts = torch.bincount(torch.from_numpy(targets), minlength=self.outputs)
         return len(targets) / (self.outputs * counts.clamp(min=1))
 
-    def scores(self, outputs):
+    def scores(self, outputs: Tensor) -> Tensor:
         if not self.gives_probabilities:
             return outputs
         # A probability of 0 counts as LEAST, as in sklearn.metrics.log_loss().
         return outputs.double().clamp(min=LEAST).log()
 
-    def predictions(self, scores, scaling):
+    def predictions(self, scores: np.ndarray, scaling: Any) -> dict[str, Any]:
         """`predicted`, class numbers, int64; `scores`, float32, one per class, or `probabilities`
         in the precision in which the model gave them: rounding would make ties."""
         name = "probabilities" if self.gives_probabilities else "scores"
         return {"predicted": scores.argmax(axis=1), name: scores}
 
-    def measured(self, true, predicted):
+    def measured(self, true: np.ndarray, predicted: np.ndarray) -> dict[str, Any]:
         """{"accuracy": share in 0..1, "confusion": (classes, classes) nested lists of counts, true
         class by predicted class}"""
         pairs = np.bincount(true * self.outputs + predicted, minlength=self.outputs**2)
@@ -107,10 +123,10 @@ class Classification(Task):
             "confusion": pairs.reshape(self.outputs, self.outputs).tolist(),
         }
 
-    def in_words(self, measures):
+    def in_words(self, measures: dict[str, Any]) -> str:
         return f"accuracy {measures['accuracy']:.2%}"
 
-    def answers(self, scores, scaling):
+    def answers(self, scores: np.ndarray, scaling: Any) -> np.ndarray:
         """Probabilities: those of the model, or the softmax of the scores."""
         if self.gives_probabilities:
             return scores
@@ -118,7 +134,10 @@ class Classification(Task):
 
         return torch.from_numpy(scores).softmax(dim=1).numpy()
 
-    def told(self, answers, true, names):
+    def told(
+        self, answers: np.ndarray, true: np.ndarray | None, names: list[str] | None
+    ) -> tuple[dict[str, np.ndarray], str]:
+        assert names is not None
         predicted, texts = answers.argmax(axis=1), np.array(names, dtype=object)
         columns, score = {"predicted": texts[predicted]}, ""
         if true is not None:
@@ -126,13 +145,13 @@ class Classification(Task):
             score = self.in_words(self.measured(true, predicted))
         return columns | {f"p_{name}": answers[:, at] for at, name in enumerate(names)}, score
 
-    def examples(self, count, shape):
+    def examples(self, count: int, shape: Sequence[int]) -> Tensor:
         import torch
 
         return torch.arange(count) % self.outputs
 
-    def stored_examples(self, count, shape):
+    def stored_examples(self, count: int, shape: Sequence[int]) -> np.ndarray:
         return np.arange(count) % self.outputs
 
-    def class_names(self):
+    def class_names(self) -> list[int]:
         return list(range(self.outputs))

@@ -1,9 +1,17 @@
 """Several labels for each sample, each of which holds or does not."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from allcores_study.tasks.base import Task, of_samples
 from allcores_study.tasks.classification import LEAST
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 TARGETS = "labels"
 LOSS = "BCEWithLogitsLoss"
@@ -22,10 +30,10 @@ class Multilabel(Task):
     unfit = "are not zeros and ones"
     measures = ("micro_f1", "macro_f1", "of_each")
 
-    def target_shape(self, shape):
+    def target_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         return (self.outputs,)
 
-    def checked(self, targets):
+    def checked(self, targets: np.ndarray) -> np.ndarray:
         targets = np.asarray(targets)
         if targets.shape[1:] != (self.outputs,):
             raise ValueError(f"expected (N, {self.outputs}) labels; found {targets.shape}")
@@ -38,34 +46,42 @@ class Multilabel(Task):
             raise ValueError("a label holds for all samples or for none; expected both")
         return targets.astype(np.int8)
 
-    def is_scored(self, true):
+    def is_scored(self, true: np.ndarray) -> bool:
         return bool(np.isin(true, (0, 1)).all())
 
-    def scaled(self, targets, scaling):
+    def scaled(self, targets: np.ndarray, scaling: Any) -> np.ndarray:
         return targets.astype(np.float32)
 
-    def loss(self, name, make, options, targets):
+    def loss(
+        self, name: str, make: Callable[..., Any], options: dict[str, Any], targets: np.ndarray
+    ) -> Callable[[Tensor, Tensor], Tensor]:
         return make(**options)
 
-    def loss_of_each(self, name, make, options, targets):
+    def loss_of_each(
+        self,
+        name: str,
+        make: Callable[..., Any],
+        options: dict[str, Any],
+        targets: list[np.ndarray],
+    ) -> Callable[[Tensor, Tensor], Tensor]:
         each = make(**options, reduction="none")
 
         return lambda scores, targets: of_samples(each(scores, targets))
 
-    def scores(self, outputs):
+    def scores(self, outputs: Tensor) -> Tensor:
         if not self.gives_probabilities:
             return outputs
         outputs = outputs.double().clamp(LEAST, 1 - LEAST)
         return outputs.log() - (-outputs).log1p()
 
-    def predictions(self, scores, scaling):
+    def predictions(self, scores: np.ndarray, scaling: Any) -> dict[str, Any]:
         """`predicted`, int8, and `scores`, float32, of each label, or `probabilities` in the
         precision in which the model gave them."""
         if self.gives_probabilities:
             return {"predicted": (scores > 0.5).astype(np.int8), "probabilities": scores}
         return {"predicted": (scores > 0).astype(np.int8), "scores": scores}
 
-    def measured(self, true, predicted):
+    def measured(self, true: np.ndarray, predicted: np.ndarray) -> dict[str, Any]:
         """{"micro_f1": of all labels together, "macro_f1": the mean over labels, both in 0..1,
         "of_each": a list of "f1", "precision" and "recall"}; 0 where one is not defined."""
         true, predicted = true.astype(bool), predicted.astype(bool)
@@ -81,10 +97,10 @@ class Multilabel(Task):
             "of_each": each,
         }
 
-    def in_words(self, measures):
+    def in_words(self, measures: dict[str, Any]) -> str:
         return f"micro F1 {measures['micro_f1']:.2%}"
 
-    def answers(self, scores, scaling):
+    def answers(self, scores: np.ndarray, scaling: Any) -> np.ndarray:
         """Probabilities: those of the model, or the sigmoid of the scores."""
         if self.gives_probabilities:
             return scores
@@ -92,7 +108,10 @@ class Multilabel(Task):
 
         return torch.from_numpy(scores).sigmoid().numpy()
 
-    def told(self, answers, true, names):
+    def told(
+        self, answers: np.ndarray, true: np.ndarray | None, names: list[str] | None
+    ) -> tuple[dict[str, np.ndarray], str]:
+        assert names is not None
         predicted = (answers > 0.5).astype(np.int8)
         columns = {f"predicted_{name}": predicted[:, at] for at, name in enumerate(names)}
         score = ""
@@ -101,14 +120,14 @@ class Multilabel(Task):
             score = self.in_words(self.measured(true, predicted))
         return columns | {f"p_{name}": answers[:, at] for at, name in enumerate(names)}, score
 
-    def examples(self, count, shape):
+    def examples(self, count: int, shape: Sequence[int]) -> Tensor:
         import torch
 
         return torch.from_numpy(self.stored_examples(count, shape)).float()
 
-    def stored_examples(self, count, shape):
+    def stored_examples(self, count: int, shape: Sequence[int]) -> np.ndarray:
         return (np.add.outer(np.arange(count), np.arange(self.outputs)) % 2).astype(np.int8)
 
 
-def _share(part, whole):
+def _share(part: int, whole: int) -> float:
     return part / whole if whole else 0.0

@@ -1,10 +1,17 @@
 """The input itself: a network has to give again what it gets, through a narrow place."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from allcores_study.tasks.base import Task
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 TARGETS = "inputs"
 LOSS = "MSELoss"
@@ -24,24 +31,26 @@ class Reconstruction(Task):
     target = "inputs"
     measures = ("mse",)
 
-    def output_shape(self, shape):
+    def output_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         return tuple(shape)
 
-    def checked(self, targets):
+    def checked(self, targets: np.ndarray) -> np.ndarray:
         return np.zeros(len(targets))
 
-    def scaled(self, targets, scaling):
+    def scaled(self, targets: np.ndarray, scaling: Any) -> np.ndarray:
         return targets
 
-    def loss(self, name, make, options, targets):
+    def loss(
+        self, name: str, make: Callable[..., Any], options: dict[str, Any], targets: np.ndarray
+    ) -> Callable[[Tensor, Tensor], Tensor]:
         loss = make(**options)
         return lambda scores, targets: loss(scores.reshape(targets.shape), targets)
 
-    def kept(self, scores, inputs):
+    def kept(self, scores: Tensor, inputs: Tensor) -> np.ndarray:
         """Outputs and inputs, (n, 2, ...) float32."""
         return np.stack([scores.reshape(inputs.shape).numpy(), inputs.numpy()], axis=1)
 
-    def predictions(self, scores, scaling):
+    def predictions(self, scores: np.ndarray, scaling: Any) -> dict[str, Any]:
         """`predicted`, the mean squared error of each sample, float64; `output` and `input` of the
         best and the worst samples, scaled, else empty; `shape` of a sample."""
         errors = self.answers(scores, scaling)[:, 0]
@@ -57,27 +66,29 @@ class Reconstruction(Task):
             "shape": np.tile(np.array(scores.shape[2:], np.int32), (len(errors), 1)),
         }
 
-    def measured(self, true, predicted):
+    def measured(self, true: np.ndarray | None, predicted: np.ndarray) -> dict[str, Any]:
         """{"mse": the mean over samples of the mean squared error of the scaled input}."""
         return {"mse": float(np.mean(predicted))}
 
-    def in_words(self, measures):
+    def in_words(self, measures: dict[str, Any]) -> str:
         return f"mean squared error {measures['mse']:.4g} of scaled inputs"
 
-    def answers(self, scores, scaling):
+    def answers(self, scores: np.ndarray, scaling: Any) -> np.ndarray:
         """The mean squared error of each sample, (n, 1) float64."""
         differences = scores[:, 0].astype(np.float64) - scores[:, 1]
         rows = differences.reshape(len(scores), math.prod(scores.shape[2:]))
         return (rows**2).mean(axis=1, keepdims=True)
 
-    def told(self, answers, true, names):
+    def told(
+        self, answers: np.ndarray, true: np.ndarray | None, names: list[str] | None
+    ) -> tuple[dict[str, np.ndarray], str]:
         columns = {"predicted": answers[:, 0]}
         return columns, self.in_words(self.measured(None, answers[:, 0]))
 
-    def examples(self, count, shape):
+    def examples(self, count: int, shape: Sequence[int]) -> Tensor:
         import torch
 
         return torch.randn(count, *shape)
 
-    def stored_examples(self, count, shape):
+    def stored_examples(self, count: int, shape: Sequence[int]) -> np.ndarray:
         return np.zeros(count)

@@ -1,8 +1,16 @@
 """One number or several for each sample."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from allcores_study.tasks.base import Task, of_samples
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 TARGETS = "numbers"
 LOSS = "MSELoss"
@@ -20,13 +28,13 @@ class Regression(Task):
     scaled to mean 0 and spread 1."""
 
     @property
-    def measures(self):
+    def measures(self) -> tuple[str, ...]:  # type: ignore[override]
         return METRICS if self.outputs == 1 else (*METRICS, "of_each")
 
-    def target_shape(self, shape):
+    def target_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         return () if self.outputs == 1 else (self.outputs,)
 
-    def checked(self, targets):
+    def checked(self, targets: np.ndarray) -> np.ndarray:
         targets = np.asarray(targets)
         expected = (len(targets), *self.target_shape(()))
         if targets.shape != expected:
@@ -35,30 +43,38 @@ class Regression(Task):
             _refuse_unfit(column)
         return np.asarray(targets, np.float64)
 
-    def scaling(self, targets):
+    def scaling(self, targets: np.ndarray) -> tuple[float | np.ndarray, float | np.ndarray]:
         if self.outputs == 1:
             return float(targets.mean()), float(targets.std()) or 1.0
         spread = targets.std(axis=0)
         return targets.mean(axis=0), np.where(spread > 0, spread, 1.0)
 
-    def scaled(self, targets, scaling):
+    def scaled(self, targets: np.ndarray, scaling: Any) -> np.ndarray:
         return ((targets - scaling.centre) / scaling.spread).astype(np.float32)
 
-    def loss(self, name, make, options, targets):
+    def loss(
+        self, name: str, make: Callable[..., Any], options: dict[str, Any], targets: np.ndarray
+    ) -> Callable[[Tensor, Tensor], Tensor]:
         loss = make(**options)
         return lambda scores, targets: loss(scores.reshape(targets.shape), targets)
 
-    def loss_of_each(self, name, make, options, targets):
+    def loss_of_each(
+        self,
+        name: str,
+        make: Callable[..., Any],
+        options: dict[str, Any],
+        targets: list[np.ndarray],
+    ) -> Callable[[Tensor, Tensor], Tensor]:
         each = make(**options, reduction="none")
 
         return lambda scores, targets: of_samples(each(scores.reshape(targets.shape), targets))
 
-    def predictions(self, scores, scaling):
+    def predictions(self, scores: np.ndarray, scaling: Any) -> dict[str, Any]:
         """`predicted`, float64, in the unit of the targets and of their shape."""
         answers = self.answers(scores, scaling)
         return {"predicted": answers[:, 0] if self.outputs == 1 else answers}
 
-    def measured(self, true, predicted):
+    def measured(self, true: np.ndarray, predicted: np.ndarray) -> dict[str, Any]:
         """{"r2": coefficient of determination, 1 at best; None if the true values are all equal,
         "rmse": root of the mean squared error, "mae": mean absolute error}; of several numbers the
         means of these, and "of_each", a list of them."""
@@ -73,18 +89,21 @@ class Regression(Task):
         }
         return means | {"of_each": each}
 
-    def in_words(self, measures):
+    def in_words(self, measures: dict[str, Any]) -> str:
         mean = "" if self.outputs == 1 else "mean "
         return f"{mean}R2 " + ("undefined" if measures["r2"] is None else f"{measures['r2']:.4f}")
 
-    def answers(self, scores, scaling):
+    def answers(self, scores: np.ndarray, scaling: Any) -> np.ndarray:
         """Numbers in the unit of the targets, float64."""
         return scores.astype(np.float64) * scaling.spread + scaling.centre
 
-    def told(self, answers, true, names):
+    def told(
+        self, answers: np.ndarray, true: np.ndarray | None, names: list[str] | None
+    ) -> tuple[dict[str, np.ndarray], str]:
         if self.outputs == 1:
             columns = {"predicted": answers[:, 0]} | ({} if true is None else {"true": true})
         else:
+            assert names is not None
             columns = {f"predicted_{name}": answers[:, at] for at, name in enumerate(names)}
             if true is not None:
                 columns |= {f"true_{name}": true[:, at] for at, name in enumerate(names)}
@@ -94,17 +113,17 @@ class Regression(Task):
         errors = f"RMSE {measures['rmse']:.4g}, MAE {measures['mae']:.4g}"
         return columns, f"{self.in_words(measures)}, {errors}"
 
-    def examples(self, count, shape):
+    def examples(self, count: int, shape: Sequence[int]) -> Tensor:
         import torch
 
         return torch.from_numpy(self.stored_examples(count, shape)).float()
 
-    def stored_examples(self, count, shape):
+    def stored_examples(self, count: int, shape: Sequence[int]) -> np.ndarray:
         size = count if self.outputs == 1 else (count, self.outputs)
         return np.random.default_rng(0).random(size)
 
 
-def _measured(true, predicted):
+def _measured(true: np.ndarray, predicted: np.ndarray) -> dict[str, float | None]:
     error, spread = true - predicted, np.sum((true - true.mean()) ** 2)
     return {
         # Rounding alone could leave a spread of equal numbers.
@@ -114,7 +133,7 @@ def _measured(true, predicted):
     }
 
 
-def _refuse_unfit(targets):
+def _refuse_unfit(targets: np.ndarray) -> None:
     """Raise a ValueError if float64 cannot hold the targets, or the sum of their squares."""
     if len(targets) < 2:
         return

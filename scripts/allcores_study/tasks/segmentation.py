@@ -1,10 +1,17 @@
 """A class for each pixel of an image."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from allcores_study.tasks.base import WITHOUT_CLASS, Task
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 TARGETS = "pixels"
 LOSS = "CrossEntropyLoss"
@@ -28,13 +35,13 @@ class Segmentation(Task):
     target = "pixels"
     measures = ("mean_iou", "pixel_accuracy", "of_each")
 
-    def output_shape(self, shape):
+    def output_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         return (self.outputs, *shape[1:])
 
-    def target_shape(self, shape):
+    def target_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         return tuple(shape[1:])
 
-    def checked(self, targets):
+    def checked(self, targets: np.ndarray) -> np.ndarray:
         targets = np.asarray(targets)
         if targets.ndim != 3 or targets.dtype.kind not in "iu":
             raise ValueError(f"expected (N, H, W) class numbers; found {targets.dtype}")
@@ -47,16 +54,16 @@ class Segmentation(Task):
             )
         return targets.astype(np.uint8)
 
-    def _are_classes(self, targets):
+    def _are_classes(self, targets: np.ndarray) -> np.ndarray:
         return ((targets >= 0) & (targets < self.outputs)) | (targets == WITHOUT_CLASS)
 
-    def is_scored(self, true):
+    def is_scored(self, true: np.ndarray) -> bool:
         return true.dtype.kind in "iub" and bool(self._are_classes(true).all())
 
-    def scaled(self, targets, scaling):
+    def scaled(self, targets: np.ndarray, scaling: Any) -> np.ndarray:
         return targets
 
-    def notes(self, targets, names):
+    def notes(self, targets: np.ndarray, names: list[str]) -> Iterator[str]:
         """Yield sentences on masks of which something is missing.
 
         Raises:
@@ -75,7 +82,9 @@ class Segmentation(Task):
             share = counts[WITHOUT_CLASS] / targets.size
             yield f"{share:.1%} of the pixels have no class: their value is {WITHOUT_CLASS}"
 
-    def loss(self, name, make, options, targets):
+    def loss(
+        self, name: str, make: Callable[..., Any], options: dict[str, Any], targets: np.ndarray
+    ) -> Callable[[Tensor, Tensor], Tensor]:
         from allcores_study.tasks._pixel_losses import cross_entropy
 
         if name != LOSS:
@@ -84,7 +93,7 @@ class Segmentation(Task):
         others = {key: value for key, value in options.items() if key != "weight"}
         return lambda scores, targets: cross_entropy(scores, targets, weight, **others)
 
-    def _weights(self, targets):
+    def _weights(self, targets: np.ndarray) -> Tensor:
         """The weights of classes that make each count as much, (classes,) float32."""
         import torch
 
@@ -92,17 +101,17 @@ class Segmentation(Task):
         weights = counts.sum() / (self.outputs * np.maximum(counts, 1))
         return torch.tensor(weights, dtype=torch.float32)
 
-    def kept(self, scores, inputs):
+    def kept(self, scores: Tensor, inputs: Tensor) -> np.ndarray:
         """The predicted masks, (n, H, W) uint8."""
         return scores.argmax(dim=1).numpy().astype(np.uint8)
 
-    def predictions(self, scores, scaling):
+    def predictions(self, scores: np.ndarray, scaling: Any) -> dict[str, Any]:
         """`predicted`, the class of each pixel, (n, H * W) uint8; `shape`, H and W."""
         count, *shape = scores.shape
         sizes = np.tile(np.array(shape, np.int32), (count, 1))
         return {"predicted": scores.reshape(count, math.prod(shape)), "shape": sizes}
 
-    def measured(self, true, predicted):
+    def measured(self, true: np.ndarray, predicted: np.ndarray) -> dict[str, Any]:
         """{"mean_iou": the mean over classes of the intersection over the union of all pixels that
         are told to be of it and are, of classes that there are, "pixel_accuracy": in 0..1,
         "of_each": a list of "iou" and "accuracy" of each class, None where there is none}."""
@@ -120,16 +129,19 @@ class Segmentation(Task):
             "of_each": each,
         }
 
-    def in_words(self, measures):
+    def in_words(self, measures: dict[str, Any]) -> str:
         value = measures["mean_iou"]
         return "mean IoU " + ("undefined" if value is None else f"{value:.2%}")
 
-    def answers(self, scores, scaling):
+    def answers(self, scores: np.ndarray, scaling: Any) -> np.ndarray:
         """1 for the class of a pixel, else 0, (n, outputs, H, W) float32: the mean over models is
         how many of them say so."""
         return (scores[:, None] == np.arange(self.outputs)[:, None, None]).astype(np.float32)
 
-    def told(self, answers, true, names):
+    def told(
+        self, answers: np.ndarray, true: np.ndarray | None, names: list[str] | None
+    ) -> tuple[dict[str, np.ndarray], str]:
+        assert names is not None
         masks = self.arrays(answers)["masks"]
         flat = masks.reshape(len(masks), math.prod(masks.shape[1:]))
         shares = np.stack([(flat == at).mean(axis=1) for at in range(self.outputs)], axis=1)
@@ -138,25 +150,25 @@ class Segmentation(Task):
         score = "" if true is None else self.in_words(self.measured(true, flat))
         return columns, score
 
-    def arrays(self, answers):
+    def arrays(self, answers: np.ndarray) -> dict[str, np.ndarray]:
         return {"masks": answers.argmax(axis=1).astype(np.uint8)}
 
-    def examples(self, count, shape):
+    def examples(self, count: int, shape: Sequence[int]) -> Tensor:
         import torch
 
         return torch.from_numpy(self.stored_examples(count, shape)).long()
 
-    def stored_examples(self, count, shape):
+    def stored_examples(self, count: int, shape: Sequence[int]) -> np.ndarray:
         random = np.random.default_rng(0)
         return random.integers(0, self.outputs, (count, *shape[1:]), dtype=np.uint8)
 
 
-def confusion(true, predicted, classes):
+def confusion(true: np.ndarray, predicted: np.ndarray, classes: int) -> np.ndarray:
     """(classes, classes) counts of pixels, true by predicted class; of arrays of one shape."""
     has_class = true != WITHOUT_CLASS
     pairs = true[has_class].astype(np.int64) * classes + predicted[has_class]
     return np.bincount(pairs, minlength=classes**2).reshape(classes, classes)
 
 
-def _share(part, whole):
+def _share(part: int, whole: int) -> float | None:
     return part / whole if whole else None
