@@ -1,9 +1,13 @@
 """The flags of scripts/train.py, and the Run that they describe."""
 
+from __future__ import annotations
+
 import argparse
 import functools
 import json
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from allcores_study.config import component, grid, registry, schema
 from allcores_study.config.run import Run
@@ -14,7 +18,7 @@ DEFAULT_ENTRY = {"batch_size": 64, "epochs": 5, "optimizer": {"name": "adam", "l
 FOLDS = 5  # of which the first is held out
 
 
-def parse(arguments, description):
+def parse(arguments: list[str], description: str | None) -> argparse.Namespace:
     """The parsed flags, an argparse.Namespace.
 
     Raises:
@@ -32,7 +36,7 @@ def parse(arguments, description):
 
 
 @functools.cache
-def _parser(description):
+def _parser(description: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -43,7 +47,7 @@ def _parser(description):
     return parser
 
 
-def _add_by_hand(parser):
+def _add_by_hand(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("what to train").add_argument
     models, datasets = registry.models(), registry.datasets()
     strategies = registry.strategies()
@@ -76,7 +80,7 @@ def _add_by_hand(parser):
     )
 
 
-def _add_for_workflow(parser):
+def _add_for_workflow(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("how the workflow calls it").add_argument
     add(
         "--settings",
@@ -118,11 +122,11 @@ def _add_for_workflow(parser):
     )
 
 
-def _names(known):
+def _names(known: Iterable[str]) -> str:
     return ", ".join(known)
 
 
-def run_of(flags):
+def run_of(flags: argparse.Namespace) -> Run:
     """The Run that the flags describe, checked like a config with that one run.
 
     Raises:
@@ -165,7 +169,7 @@ def run_of(flags):
     return runs[0]
 
 
-def _with_run(config, label, flags):
+def _with_run(config: dict[str, Any], label: str, flags: argparse.Namespace) -> dict[str, Any]:
     """The config with a study of the run alone.
 
     Args:

@@ -4,11 +4,15 @@ It gets the samples that a network gets, scaled by the same training part, and i
 code. https://scikit-learn.org/stable/developers/develop.html describes the interface.
 """
 
+from __future__ import annotations
+
 import contextlib
 import pickle
 import threading
 import time
 import zlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import psutil
@@ -20,6 +24,16 @@ from allcores_study.data.batches import Batches, seed_all
 from allcores_study.training import models
 from allcores_study.training.progress import Progress, of_process
 
+if TYPE_CHECKING:
+    from allcores.machine.costs import Clock
+    from allcores.loop.worker import Worker
+    from allcores_study.config.run import Run
+    from allcores_study.data.scaling import Scaling
+    from allcores_study.data.storage import Dataset
+    from allcores_study.tasks.base import Task
+    from allcores_study.training.checkpoints import Checkpoints
+    from allcores_study.training.progress import EpochsFile
+
 # Samples on which it is tried out, at least, and of each class; what needs more gets MORE times.
 TRIED, TRIED_OF_EACH, MORE = 200, 20, 10
 LOOK = 1.0  # seconds between two looks at whether it computes
@@ -28,7 +42,7 @@ CLASSIFIER, REGRESSOR = "classifier", "regressor"
 OTHERS = ("clusterer", "outlier_detector", "density_estimator")
 
 
-def kind(estimator):
+def kind(estimator: Any) -> str:
     """What an estimator is: by scikit-learn's tags, or, where these do not say it, by its methods:
     one with predict_proba() is a classifier."""
     tags = getattr(estimator, "__sklearn_tags__", None)
@@ -48,19 +62,19 @@ class FittedEstimator(torch.nn.Module):
         outputs: number of outputs per sample.
     """
 
-    def __init__(self, estimator, outputs):
+    def __init__(self, estimator: Any, outputs: int) -> None:
         super().__init__()
         self.estimator, self.outputs, self.has_labels = estimator, outputs, False
         self.gives_probabilities = kind(estimator) == CLASSIFIER
 
-    def fit(self, inputs, targets):
+    def fit(self, inputs: torch.Tensor, targets: np.ndarray) -> None:
         """Train on inputs, (n, ...) float32, and scaled targets, (n,) or (n, outputs)."""
         self.has_labels = self.gives_probabilities and targets.ndim == 2
         if self.has_labels:
             targets = targets.astype(np.int64)
         self.estimator.fit(inputs.flatten(1).numpy(), targets)
 
-    def forward(self, inputs):
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """What the estimator predicts for inputs, (n, outputs): probabilities of classes or labels
         as it gives them, or numbers, float32."""
         rows = inputs.flatten(1).numpy()
@@ -82,11 +96,11 @@ class FittedEstimator(torch.nn.Module):
             )
         return torch.from_numpy(np.ascontiguousarray(found))
 
-    def _classes(self):
+    def _classes(self) -> np.ndarray | range:
         """The numbers of the classes that it was fitted to; of one without `classes_`, all."""
         return getattr(self.estimator, "classes_", range(self.outputs))
 
-    def _of_labels(self, rows):
+    def _of_labels(self, rows: np.ndarray) -> np.ndarray:
         """The probability that each label holds, (n, outputs)."""
         chances = self.estimator.predict_proba(rows)
         if not isinstance(chances, list):
@@ -95,21 +109,22 @@ class FittedEstimator(torch.nn.Module):
         pairs = zip(chances, self.estimator.classes_, strict=True)
         return np.stack([of_label @ values for of_label, values in pairs], axis=1)
 
-    def get_extra_state(self):
+    def get_extra_state(self) -> torch.Tensor:
         content = zlib.compress(pickle.dumps((self.estimator, self.has_labels)), level=1)
         return torch.frombuffer(bytearray(content), dtype=torch.uint8)
 
-    def set_extra_state(self, state):
+    def set_extra_state(self, state: torch.Tensor) -> None:
         content = zlib.decompress(state.numpy().tobytes())
         self.estimator, self.has_labels = pickle.loads(content)
 
 
-def build(run, outputs):
+def build(run: Run, outputs: int) -> FittedEstimator:
     """The FittedEstimator of a Run, not fitted yet: its threads are `n_jobs`, its seed
     `random_state`, of parts of a pipeline, too. One thread is what None means, and is not said:
     LogisticRegression warns of `n_jobs`."""
     estimator = registry.model(run.model.name).load()(**run.model.options)
     threads = run.threads_per_worker
+    assert isinstance(threads, int)
     given = {"n_jobs": threads if threads > 1 else None, "random_state": run.seed}
     params = estimator.get_params() if hasattr(estimator, "get_params") else {}
     for name, value in params.items():
@@ -119,12 +134,21 @@ def build(run, outputs):
     return FittedEstimator(estimator, outputs)
 
 
-def train(run, dataset, scaling, samples, validation, checkpoints, record, worker):
+def train(
+    run: Run,
+    dataset: Dataset,
+    scaling: Scaling,
+    samples: np.ndarray,
+    validation: np.ndarray,
+    checkpoints: Checkpoints,
+    record: EpochsFile,
+    worker: Worker,
+) -> None:
     """Fit as the only worker of a run; the arguments are those of loop.train()."""
     if checkpoints.latest():
         return
     world, clock = worker.world, worker.world.clock
-    model = models.build(run, dataset.shape, dataset.task.outputs)
+    model: Any = models.build(run, dataset.shape, dataset.task.outputs)
     progress = Progress(run, len(samples), 1, world, record)
     clock.enter("data")
     inputs = Batches(dataset.inputs, scaling.mean, scaling.std).plain(samples)
@@ -137,7 +161,7 @@ def train(run, dataset, scaling, samples, validation, checkpoints, record, worke
     lifetime.end_processes_of_joblib()
     clock.stop()
     progress.close()
-    epochs = [{"loss": None, "lr": None, "phases": clock.take()}]
+    epochs: list[dict[str, Any]] = [{"loss": None, "lr": None, "phases": clock.take()}]
     checkpoints.save_weights(epochs, model.state_dict())
     checkpoints.save(
         {
@@ -152,19 +176,19 @@ def train(run, dataset, scaling, samples, validation, checkpoints, record, worke
 
 
 @contextlib.contextmanager
-def _signs_of_life(clock):
+def _signs_of_life(clock: Clock) -> Iterator[None]:
     """Tell the watcher that this rank computes as long as it, or a process of joblib's below it,
     uses CPU time: fit() returns late."""
     is_over, me = threading.Event(), psutil.Process()
 
-    def used():
+    def used() -> float:
         seconds = -time.thread_time()  # of looking: much where there are many processes
         for process in (me, *me.children(recursive=True)):
             with contextlib.suppress(psutil.Error):  # it has just ended
                 seconds += sum(process.cpu_times()[:2])
         return seconds
 
-    def tell():
+    def tell() -> None:
         before = used()
         while not is_over.wait(LOOK):
             now = used()
@@ -181,7 +205,9 @@ def _signs_of_life(clock):
         thread.join()
 
 
-def tried_out(run, shape, task, examples, vocabulary):
+def tried_out(
+    run: Run, shape: Sequence[int], task: Task, examples: list[Any] | None, vocabulary: int | None
+) -> dict[str, float]:
     """Fit a new estimator to a few samples; returns what a sample takes.
 
     Args:
@@ -216,7 +242,9 @@ def tried_out(run, shape, task, examples, vocabulary):
         return _fitted(build(run, task.outputs), shape, task, examples, MORE * count)
 
 
-def _fitted(model, shape, task, examples, count):
+def _fitted(
+    model: FittedEstimator, shape: Sequence[int], task: Task, examples: list[Any] | None, count: int
+) -> dict[str, float]:
     """What a sample takes when a model is fitted to so many."""
     random = np.random.default_rng(0)
     inputs = random.standard_normal((count, *shape), np.float32)

@@ -1,6 +1,10 @@
 """Score saved weights on the held-out samples: exact, no padding, no augmentation."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -9,11 +13,23 @@ from allcores_study.data import targets as targets_of
 from allcores_study.data.batches import Batches
 from allcores_study.training import losses, models
 
+if TYPE_CHECKING:
+    from allcores_study.config.run import Run
+    from allcores_study.data.scaling import Scaling
+    from allcores_study.data.storage import Dataset
+
 BATCH_SIZE = 256
 
 
 @torch.inference_mode()
-def evaluate(run, dataset, scaling, samples, held_out, weights):
+def evaluate(
+    run: Run,
+    dataset: Dataset,
+    scaling: Scaling,
+    samples: np.ndarray,
+    held_out: np.ndarray,
+    weights: dict[str, torch.Tensor],
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Score weights on the held-out samples.
 
     Args:
@@ -43,7 +59,7 @@ def evaluate(run, dataset, scaling, samples, held_out, weights):
     return measures | {"loss": loss / len(held_out)}, columns
 
 
-def shipped(epochs):
+def shipped(epochs: list[dict[str, Any]]) -> int:
     """The epoch, counted from 0, whose weights a run ships: the best on its validation part, or the
     last if it has none. A loss that is NaN is worse than any number.
 
@@ -56,7 +72,7 @@ def shipped(epochs):
     return min(range(len(epochs)), key=lambda i: (math.isnan(values[i]), values[i]))
 
 
-def is_over(run, epochs):
+def is_over(run: Run, epochs: list[dict[str, Any]]) -> bool:
     """Whether a Run needs no further epoch."""
     if not epochs:
         return False
@@ -64,7 +80,9 @@ def is_over(run, epochs):
     return len(epochs) == run.trained_epochs or waited >= (run.patience or math.inf)
 
 
-def scores_of(model, source, samples):
+def scores_of(
+    model: torch.nn.Module, source: Batches, samples: np.ndarray
+) -> Iterator[tuple[np.ndarray, torch.Tensor, torch.Tensor]]:
     """Yield (samples, their inputs, the model's scores of them), batch by batch.
 
     Args:

@@ -1,17 +1,30 @@
 """Losses by name or import path, as a run's task has them."""
 
+from __future__ import annotations
+
 import inspect
+from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from allcores_study.config import registry
 
+if TYPE_CHECKING:
+    import numpy as np
+
+    from allcores_study.config.run import Choice, Run
+    from allcores_study.data.storage import Dataset
+    from allcores_study.tasks.base import Task
+
 # Losses whose scores have to be logarithms of probabilities.
 OF_LOG_PROBABILITIES = ("NLLLoss",)
 
 
-def build(loss, task, targets=None):
+def build(
+    loss: Choice, task: Task, targets: np.ndarray | None = None
+) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
     """A function of scores (n, outputs) float32 and scaled targets, giving the mean loss.
 
     Args:
@@ -24,10 +37,10 @@ def build(loss, task, targets=None):
         make = partial(partial, make)
     elif ":" in loss.name:
         make = partial(_without_state, make)
-    return task.loss(loss.name, make, loss.options, targets)
+    return task.loss(loss.name, make, loss.options, targets)  # type: ignore[arg-type]
 
 
-def _without_state(make, **options):
+def _without_state(make: Callable[..., Any], **options: Any) -> Any:
     """A loss of the user's.
 
     Raises:
@@ -42,7 +55,9 @@ def _without_state(make, **options):
     return made
 
 
-def of_run(run, dataset, samples):
+def of_run(
+    run: Run, dataset: Dataset, samples: np.ndarray
+) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
     """The loss of a Run.
 
     Args:

@@ -1,23 +1,30 @@
 """Build the model of a run, and the precision in which it computes."""
 
+from __future__ import annotations
+
 import importlib
 import inspect
-from contextlib import nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from allcores_study.config import registry
 from allcores_study.data.tokens import PADDING
 
+if TYPE_CHECKING:
+    from allcores_study.config.run import Run
+
 MEMORY_FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 
 
-def precision(run):
+def precision(run: Run) -> AbstractContextManager[Any]:
     """The context in which a Run's model computes: for bf16, torch's autocast."""
     return torch.autocast("cpu", torch.bfloat16) if run.precision == "bf16" else nullcontext()
 
 
-def arguments(shape, outputs, vocabulary=None):
+def arguments(shape: Sequence[int], outputs: int, vocabulary: int | None = None) -> dict[str, Any]:
     """The arguments that a model may take by name, for samples of a shape: see build()."""
     values = {"shape": tuple(shape), "classes": outputs}
     if vocabulary:
@@ -29,7 +36,9 @@ def arguments(shape, outputs, vocabulary=None):
     return values
 
 
-def build(run, shape, outputs, vocabulary=None):
+def build(
+    run: Run, shape: Sequence[int], outputs: int, vocabulary: int | None = None
+) -> torch.nn.Module:
     """The model of a Run.
 
     The model is passed only those of arguments() that it takes by name, so that a module written
@@ -73,10 +82,12 @@ def build(run, shape, outputs, vocabulary=None):
             # A part of a larger tensor, in which optimizers and vectors of all weights would write.
             parameter.data = parameter.detach().clone(memory_format=torch.contiguous_format)
     # Convolutions compute in the format of their weights, whatever the format of the images.
-    return model.to(memory_format=MEMORY_FORMATS[run.memory_format])
+    return model.to(memory_format=MEMORY_FORMATS[run.memory_format])  # type: ignore[call-overload]
 
 
-def supplied(run, shape, outputs, vocabulary=None):
+def supplied(
+    run: Run, shape: Sequence[int], outputs: int, vocabulary: int | None = None
+) -> dict[str, Any]:
     """The arguments() that a model is passed: those that it takes by name and that its entry does
     not give itself; arguments as of build().
 
@@ -100,12 +111,14 @@ def supplied(run, shape, outputs, vocabulary=None):
     return {name: value for name, value in available.items() if name in wanted}
 
 
-def _in_words(given):
+def _in_words(given: dict[str, Any]) -> str:
     values = ", ".join(f"{name}={value!r}" for name, value in given.items())
     return f"the data gave it {values}"
 
 
-def note_on_supplied(run, shape, outputs, vocabulary=None):
+def note_on_supplied(
+    run: Run, shape: Sequence[int], outputs: int, vocabulary: int | None = None
+) -> str:
     """A sentence on what the data gave a model of the user's; "": nothing.
 
     Arguments as of build().
@@ -116,12 +129,14 @@ def note_on_supplied(run, shape, outputs, vocabulary=None):
     return f"{run.model.name}: {_in_words(given)}" if given else ""
 
 
-def _give_lengths(model):
+def _give_lengths(model: torch.nn.Module) -> None:
     """Have a model whose forward() takes `lengths` or `mask` get them, and no token numbers beyond
     the longest sequence of a batch: (n,) int64, 1 at least; (n, L) bool, True for tokens."""
     known = {"lengths", "mask"} & set(inspect.signature(model.forward).parameters)
 
-    def add(model, arguments, options):
+    def add(
+        model: torch.nn.Module, arguments: tuple[Any, ...], options: dict[str, Any]
+    ) -> tuple[tuple[torch.Tensor], dict[str, Any]] | None:
         if not arguments or arguments[0].is_floating_point():
             return None
         (numbers,) = arguments
@@ -136,7 +151,7 @@ def _give_lengths(model):
         model.register_forward_pre_hook(add, with_kwargs=True)
 
 
-def _materialise(model, sample):
+def _materialise(model: torch.nn.Module, sample: torch.Tensor) -> None:
     """Pass a sample through lazy modules, which get their weights by it: strategies need them."""
     if any(
         isinstance(parameter, torch.nn.UninitializedParameter) for parameter in model.parameters()

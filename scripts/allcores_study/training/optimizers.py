@@ -1,6 +1,10 @@
 """The optimizer of a run, and what the run does to weights after it."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.optim import swa_utils
@@ -8,17 +12,21 @@ from torch.optim import swa_utils
 from allcores.parallel.optimizers import OptimizerMaker
 from allcores_study.config import registry
 
+if TYPE_CHECKING:
+    from allcores_study.config.run import Choice, Run
+
 # Optimizers of which torch has a kernel for a whole update on a CPU, and options that exclude it.
 FUSED = {"SGD", "Adam", "AdamW", "Adagrad"}
 NOT_FUSED = {"foreach", "differentiable", "capturable"}
 
 
-def maker_of(run):
+def maker_of(run: Run) -> OptimizerMaker:
     """The OptimizerMaker of a Run."""
+    assert run.optimizer is not None
     return OptimizerMaker(partial(make_chosen, run.optimizer), run.clip_norm)
 
 
-def make_chosen(choice, parameters):
+def make_chosen(choice: Choice, parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
     """The optimizer that a Choice of a class of torch.optim stands for, fused where torch can."""
     make = registry.optimizers()[choice.name].load()
     if not _can_be_fused(choice, parameters):
@@ -30,7 +38,7 @@ def make_chosen(choice, parameters):
     return optimizer
 
 
-def _can_be_fused(choice, parameters):
+def _can_be_fused(choice: Choice, parameters: list[torch.Tensor]) -> bool:
     options = choice.options
     # With dampening a first gradient counts otherwise than later ones: see _begin_late().
     is_dampened = options.get("momentum") and options.get("dampening")
@@ -39,12 +47,12 @@ def _can_be_fused(choice, parameters):
     return is_asked_for and are_real and not is_dampened
 
 
-def _leave_sparse(optimizer):
+def _leave_sparse(optimizer: torch.optim.Optimizer) -> None:
     """Have a fused optimizer update as a plain one, if its first gradients are sparse."""
 
     is_first = True
 
-    def look(*_):
+    def look(*_: Any) -> None:
         nonlocal is_first
         if is_first:
             (group,) = optimizer.param_groups
@@ -56,7 +64,7 @@ def _leave_sparse(optimizer):
     optimizer.register_step_pre_hook(look)
 
 
-def _begin_late(optimizer, *_):
+def _begin_late(optimizer: torch.optim.Optimizer, *_: Any) -> None:
     """Before a step of fused SGD: begin the momentum of weights that get their first gradient later
     than others at zero, which gives the same; torch's kernel has no momentum for all, or for none.
     """
@@ -69,10 +77,12 @@ def _begin_late(optimizer, *_):
             optimizer.state[parameter].setdefault("momentum_buffer", torch.zeros_like(parameter))
 
 
-def _but_counts(rule):
+def _but_counts(rule: Callable[..., None]) -> Callable[..., None]:
     """A rule of torch's for averages that takes integers, such as batch norm's, as they are."""
 
-    def average(averaged, current, count):
+    def average(
+        averaged: list[torch.Tensor], current: list[torch.Tensor], count: torch.Tensor | int
+    ) -> None:
         if averaged[0].dtype.is_floating_point or averaged[0].dtype.is_complex:
             rule(averaged, current, count)
         else:
@@ -94,28 +104,29 @@ class WeightAverage:
         rank: of this worker.
     """
 
-    def __init__(self, run, module, rank):
+    def __init__(self, run: Run, module: torch.nn.Module, rank: int) -> None:
         self.module, self.averaged = module, None
         if rank == 0 and run.ema:
             rule = _but_counts(swa_utils.get_ema_multi_avg_fn(run.ema))
             self.averaged = swa_utils.AveragedModel(module, multi_avg_fn=rule, use_buffers=True)
 
-    def take(self):
+    def take(self) -> None:
         """Take in the weights after a step."""
         if self.averaged:
             self.averaged.update_parameters(self.module)
 
-    def weights(self, model):
+    def weights(self, model: torch.nn.Module) -> dict[str, torch.Tensor]:
         """The state_dict that the run ships: of the average, or of the model if there is none."""
         if self.averaged is None or not self.averaged.n_averaged:
             return model.state_dict()
         return {name: value.cpu() for name, value in self.averaged.module.state_dict().items()}
 
-    def state(self):
+    def state(self) -> dict[str, torch.Tensor] | None:
         """All that a resumed run needs, as tensors; None: there is no average."""
-        return self.averaged and self.averaged.state_dict()
+        return self.averaged and self.averaged.state_dict()  # type: ignore[return-value]
 
-    def restore(self, state):
+    def restore(self, state: dict[str, torch.Tensor] | None) -> None:
         """Load what state() returned."""
         if self.averaged:
+            assert state is not None
             self.averaged.load_state_dict(state)

@@ -1,8 +1,13 @@
 """A run with its data, and the record of what came out."""
 
+from __future__ import annotations
+
 import math
 import platform
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -20,6 +25,9 @@ from allcores_study.records.identity import Record
 from allcores_study.records.results_folder import RUN_FILES
 from allcores_study.training import models, results
 from allcores_study.training.evaluation import evaluate
+
+if TYPE_CHECKING:
+    from allcores_study.config.run import Conditions
 
 # A pinned run is contended if other processes used more than this share of its cores' time; one
 # that is not pinned, if its threads waited for a core longer than this share of its CPU time.
@@ -39,11 +47,11 @@ class Findings:
         stacked: whether the network was trained in a stack.
     """
 
-    checkpoint: dict
-    measures: dict
+    checkpoint: dict[str, Any]
+    measures: dict[int, dict[str, Any]]
     diverged: DivergedError | None
     evaluation_seconds: float
-    costs: list
+    costs: list[dict[str, Any]]
     stacked: bool = False
 
 
@@ -68,13 +76,13 @@ class PreparedRun:
     validation: np.ndarray
     held_out: np.ndarray
     scaling: Scaling
-    identity: dict
-    resumed_by: dict
-    loaded: dict
+    identity: dict[str, str | None]
+    resumed_by: dict[str, str | None]
+    loaded: dict[str, str | None]
     unknown: int
 
     @classmethod
-    def of(cls, run, data_folder, fold_file):
+    def of(cls, run: Run, data_folder: str | Path, fold_file: str | Path | None) -> PreparedRun:
         """The prepared of a Run without `auto`.
 
         Args:
@@ -93,7 +101,9 @@ class PreparedRun:
         )
 
     @classmethod
-    def with_folds(cls, run, dataset, fold_of):
+    def with_folds(
+        cls, run: Run, dataset: storage.Dataset, fold_of: np.ndarray | None
+    ) -> PreparedRun:
         """The prepared of a Run on an opened storage.Dataset.
 
         Args:
@@ -115,10 +125,10 @@ class PreparedRun:
         loaded = fingerprint.loaded()
         unknown = dataset.count_with(seen.unseen, held_out)
         parts = samples, validation, held_out, Scaling.of(seen, samples)
-        return cls(run, seen, fold_of, *parts, *identities, loaded, unknown)
+        return cls(run, seen, fold_of, *parts, *identities, loaded, unknown)  # type: ignore[call-arg]
 
     @property
-    def notes(self):
+    def notes(self) -> Iterator[str]:
         """Sentences on what may be unintended."""
         outputs, vocabulary = self.dataset.task.outputs, self.dataset.vocabulary_size
         if said := models.note_on_supplied(self.run, self.dataset.shape, outputs, vocabulary):
@@ -129,15 +139,15 @@ class PreparedRun:
                 "that no training sample has; it counts as none"
             )
 
-    def scores(self, weights):
+    def scores(self, weights: dict[str, torch.Tensor]) -> tuple[dict[str, Any], dict[str, Any]]:
         return evaluate(self.run, self.dataset, self.scaling, self.samples, self.held_out, weights)
 
-    def validation_loss(self, weights):
+    def validation_loss(self, weights: dict[str, torch.Tensor]) -> float:
         """The loss of weights on the part of the training samples that is held back."""
         parts = self.run, self.dataset, self.scaling, self.samples, self.validation
         return evaluate(*parts, weights)[0]["loss"]
 
-    def write_predictions(self, path, columns):
+    def write_predictions(self, path: str | Path, columns: dict[str, Any] | None) -> None:
         """Write the predictions for the held-out samples.
 
         Args:
@@ -150,7 +160,14 @@ class PreparedRun:
             columns = task.predictions(task.kept(*nothing), self.scaling)
         results.write_predictions(path, held_out, self.dataset.targets[held_out], columns)
 
-    def record(self, request, found, conditions, cores_of_call, output):
+    def record(
+        self,
+        request: Run,
+        found: Findings,
+        conditions: Conditions,
+        cores_of_call: int | None,
+        output: Path,
+    ) -> Record:
         """The Record of the run, for metrics.json.
 
         Args:
@@ -193,14 +210,16 @@ class PreparedRun:
         return Record(made_of, files, loaded, content)
 
 
-def diverged_at_last(measures, epochs):
+def diverged_at_last(
+    measures: dict[str, Any], epochs: list[dict[str, Any]]
+) -> DivergedError | None:
     """A DivergedError if the loss is not finite after the last update: only scoring shows that."""
     if math.isfinite(measures["loss"]):
         return None
     return DivergedError(len(epochs), None, epochs[-1]["lr"])
 
 
-def _machine():
+def _machine() -> dict[str, Any]:
     """The record of the machine on which a run was trained, and of the versions."""
     return costs.machine() | {
         "torch": torch.__version__,
@@ -209,7 +228,7 @@ def _machine():
     }
 
 
-def costs_of_node(watch):
+def costs_of_node(watch: costs.Watch) -> dict[str, Any]:
     """What a run has cost on this node, over all its sessions, and whether others disturbed it.
 
     For a pinned run the CPU time of other processes on its cores decides; for any other, how long
@@ -243,7 +262,7 @@ def costs_of_node(watch):
     }
 
 
-def _sum_up(costs_of_nodes):
+def _sum_up(costs_of_nodes: list[dict[str, Any]]) -> dict[str, Any]:
     """The costs of all nodes together; times and pinning are those of the first node."""
     first = costs_of_nodes[0]
     sessions = [session for node in costs_of_nodes for session in node["sessions"]]

@@ -4,19 +4,30 @@ Whatever is `auto` in a config is measured on the machine that will train, a few
 combination in turn; the result is used by all runs with the same cache key.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import importlib.metadata
 import itertools
 import json
 import math
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from allcores.machine import cores
 from allcores_study.config.run import AUTO, digest
 from allcores_study.records import fingerprint
 from allcores_study.records.identity import Record
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+    from allcores.parallel.world import World
+    from allcores_study.config.run import Run
+    from allcores_study.data.storage import Dataset
 
 # What `auto` chooses from; of equally fast ones the first in this order wins.
 PRECISIONS = ("fp32", "bf16")
@@ -34,13 +45,14 @@ ROUNDS, SECONDS = 20, 1.5
 LONGEST_STEP = 0.5
 
 
-def cache_key(run, processor=None):
+def cache_key(run: Run, processor: str | None = None) -> str:
     """The cache key of a recipe, a JSON text: the model, its batch, the processor, torch, code.
 
     Args:
         processor: its name; None: of this machine.
     """
     run = _representative(run)
+    assert run.optimizer is not None
     return json.dumps(
         {
             "dataset": dataclasses.asdict(run.dataset),
@@ -57,18 +69,18 @@ def cache_key(run, processor=None):
     )
 
 
-def file_name(run):
+def file_name(run: Run) -> str:
     """The name of the file that caches the recipe of a run."""
     return f"{run.model.label}_{digest(cache_key(run))}.json"
 
 
-def processor_of(file):
+def processor_of(file: str | Path) -> str | None:
     """The name of the processor that a recipe file was measured on; None: it is not sound."""
     record = _read(file)
     return json.loads(record.made_of)["processor"] if record else None
 
 
-def for_this_processor(file):
+def for_this_processor(file: str | Path) -> Path:
     """The file, `file` or one beside it, for the recipe measured on this kind of processor.
 
     The nodes of a cluster may have different ones; `file` is from the node that measured first.
@@ -79,18 +91,21 @@ def for_this_processor(file):
     return file.with_stem(f"{file.stem}_{digest(cores.processor())}")
 
 
-def images_per_worker(run):
+def images_per_worker(run: Run) -> int:
+    assert run.batch_size is not None
     return -(-run.batch_size // run.workers)
 
 
-def _representative(run):
+def _representative(run: Run) -> Run:
     """The run that is measured in place of this one: see Run.measured."""
     if run.threads_per_worker == AUTO:
         return run
     return dataclasses.replace(run, workers=1, servers=0, nodes=1, threads_per_worker=1)
 
 
-def candidates(run, most_threads, precisions=PRECISIONS):
+def candidates(
+    run: Run, most_threads: int, precisions: tuple[str, ...] = PRECISIONS
+) -> list[dict[str, Any]]:
     """Every recipe that the run allows, the plainest first: [{precision, ...}, ...]."""
     choices = {
         "threads_per_worker": thread_counts(most_threads),
@@ -101,12 +116,12 @@ def candidates(run, most_threads, precisions=PRECISIONS):
     return [dict(zip(choices, values, strict=True)) for values in itertools.product(*options)]
 
 
-def thread_counts(most):
+def thread_counts(most: int) -> list[int]:
     """The numbers of threads that are tried: powers of two, and the most."""
     return sorted({*(1 << power for power in range(most.bit_length())), most})
 
 
-def calibrate(run, data_folder, available, file):
+def calibrate(run: Run, data_folder: str | Path, available: int, file: str | Path) -> None:
     """Measure what is `auto` in a run, and write it down.
 
     Args:
@@ -126,28 +141,28 @@ def calibrate(run, data_folder, available, file):
         launch.run_ranks(target, 1, 0, most)
 
 
-def is_of(file, run, available, processor=None):
+def is_of(file: str | Path, run: Run, available: int, processor: str | None = None) -> bool:
     """Whether a file holds the fastest recipe of a run, for that many cores.
 
     Args:
         processor: name of the processor; None: this machine's.
     """
     record, key = _read(file), cache_key(run, processor)
-    return bool(record) and record.is_current(key) and record.content["cores"] >= available
+    return bool(record) and record.is_current(key) and record.content["cores"] >= available  # type: ignore[union-attr]
 
 
-def is_sound(file):
+def is_sound(file: str | Path) -> bool:
     """Whether a file is there and holds what calibrate() wrote."""
     return bool(_read(file))
 
 
-def cores_measured(file):
+def cores_measured(file: str | Path) -> int:
     """For how many cores a file holds the fastest recipe; 0: there is none, or it is damaged."""
     record = _read(file)
     return record.content["cores"] if record else 0
 
 
-def _read(file):
+def _read(file: str | Path) -> Record | None:
     """The Record that calibrate() wrote; None: there is no such file, or it is damaged."""
     try:
         return Record.read(file)
@@ -155,7 +170,7 @@ def _read(file):
         return None
 
 
-def fill_in(run, file, available):
+def fill_in(run: Run, file: str | Path, available: int) -> Run:
     """The run with all that is `auto` replaced by the fastest values that were measured.
 
     Args:
@@ -184,11 +199,18 @@ def fill_in(run, file, available):
     )
 
 
-def _fastest(timings):
+def _fastest(timings: list[dict[str, Any]]) -> float:
     return max(timing["images_per_second"] for timing in timings)
 
 
-def _measure_all(run, data_folder, available, most_threads, file, world):
+def _measure_all(
+    run: Run,
+    data_folder: str | Path,
+    available: int,
+    most_threads: int,
+    file: str | Path,
+    world: World,
+) -> None:
     """Time a step of each recipe in turn, in rounds, after one untimed step of each as warm-up."""
     from allcores_study.data import storage
 
@@ -209,7 +231,7 @@ def _measure_all(run, data_folder, available, most_threads, file, world):
     Record(cache_key(run), content={"cores": available, "timings": timings}).write(file)
 
 
-def precisions():
+def precisions() -> tuple[str, ...]:
     """The precisions with instructions of this processor; without, bf16 takes minutes a step.
 
     Whoever sets ATEN_CPU_CAPABILITY=avx2 has torch compute as on a processor without them.
@@ -221,7 +243,9 @@ def precisions():
     return PRECISIONS if has_bf16 and may_use else PRECISIONS[:1]
 
 
-def _steps(run, recipes, dataset):
+def _steps(
+    run: Run, recipes: list[dict[str, Any]], dataset: Dataset
+) -> tuple[list[tuple[dict[str, Any], Callable[[], float], list[float]]], int]:
     """[(recipe, function that makes a step and returns its seconds, []), ...], images per step."""
     from allcores_study.training import models
 
@@ -238,7 +262,9 @@ def _steps(run, recipes, dataset):
     has_planes = any(p.ndim == 4 for model in model_in.values() for p in model.parameters())
     if not has_planes and MEMORY_FORMATS[0] in formats:  # nothing has a format to differ in
         recipes = [recipe for recipe in recipes if recipe["memory_format"] == MEMORY_FORMATS[0]]
-    steps, problem, count = [], None, None
+    steps: list[tuple[dict[str, Any], Callable[[], float], list[float]]] = []
+    problem: Any = None
+    count: Any = None
     for recipe in sorted(recipes, key=lambda entry: -entry["threads_per_worker"]):
         variant, model = dataclasses.replace(run, **recipe), model_in[recipe["memory_format"]]
         try:
@@ -254,7 +280,7 @@ def _steps(run, recipes, dataset):
     return sorted(steps, key=lambda entry: recipes.index(entry[0])), count
 
 
-def _affordable(run, model, dataset):
+def _affordable(run: Run, model: Module, dataset: Dataset) -> int:
     """How many images a step can have; at least two, for batch norm."""
     count = images_per_worker(run)
     small_step = _step(run, model, dataset, min(2, count))
@@ -262,14 +288,14 @@ def _affordable(run, model, dataset):
     return min(count, max(2, int(2 * LONGEST_STEP / small_step())))
 
 
-def _name(recipe):
+def _name(recipe: dict[str, Any]) -> str:
     return (
         f"{recipe['precision']}  {recipe['memory_format']:13}  "
         f"{recipe['threads_per_worker']} thread(s)"
     )
 
 
-def _step(run, model, dataset, count):
+def _step(run: Run, model: Module, dataset: Dataset, count: int) -> Callable[[], float]:
     """A function that makes one training step of a run without `auto` and times it.
 
     Args:
@@ -289,8 +315,8 @@ def _step(run, model, dataset, count):
         inputs = inputs.long() if dataset.vocabulary else inputs
     targets = dataset.task.examples(count, dataset.shape)
 
-    def step():
-        torch.set_num_threads(run.threads_per_worker)
+    def step() -> float:
+        torch.set_num_threads(run.threads_per_worker)  # type: ignore[arg-type]
         began = time.perf_counter()
         with models.precision(run):
             scores = model(inputs)

@@ -1,8 +1,12 @@
 """The files that a run writes: its metrics and the trace of its CPU time."""
 
+from __future__ import annotations
+
 import json
 import math
+from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,8 +15,19 @@ from allcores_study.records.results_folder import RUN_FILES
 from allcores_study.tasks import base as tasks
 from allcores_study.training import checkpoints, evaluation
 
+if TYPE_CHECKING:
+    from allcores.machine.costs import Session
+    from allcores.parallel.failures import DivergedError
+    from allcores_study.config.run import Run
 
-def metrics(run, info, checkpoint, measures, diverged):
+
+def metrics(
+    run: Run,
+    info: dict[str, Any],
+    checkpoint: dict[str, Any],
+    measures: dict[int, dict[str, Any]],
+    diverged: DivergedError | None,
+) -> dict[str, Any]:
     """The part of metrics.json that is about the training itself.
 
     Args:
@@ -51,7 +66,7 @@ def metrics(run, info, checkpoint, measures, diverged):
     }
 
 
-def _of_epoch(measures, task):
+def _of_epoch(measures: dict[str, Any] | None, task: tasks.Task) -> dict[str, float | None]:
     """The held-out measures of an epoch; None for each, if it was not scored."""
     leading = task.measures[0]
     if measures is None:
@@ -60,7 +75,9 @@ def _of_epoch(measures, task):
     return {name: value if value is None else _finite(value) for name, value in values.items()}
 
 
-def write_predictions(path, samples, targets, columns):
+def write_predictions(
+    path: str | Path, samples: np.ndarray, targets: np.ndarray, columns: dict[str, Any]
+) -> None:
     """Write the predictions for the held-out samples, atomically; metrics are computed from them.
 
     Columns: sample, its position in the dataset; true; and the given ones.
@@ -73,7 +90,7 @@ def write_predictions(path, samples, targets, columns):
     import pyarrow as pa  # takes 0.2 s, unless a warm process has imported it
     from pyarrow import parquet
 
-    def column(values):
+    def column(values: Any) -> pa.Array:
         if isinstance(values, tuple):
             ends, values = map(column, values)
             return pa.ListArray.from_arrays(ends, values)
@@ -91,7 +108,7 @@ def write_predictions(path, samples, targets, columns):
         parquet.write_table(pa.Table.from_arrays([*columns.values()], [*columns]), part)
 
 
-def refuse_foreign(output, checkpoint_folder):
+def refuse_foreign(output: str | Path, checkpoint_folder: str | Path) -> None:
     """Check that a run's results overwrite no foreign file and do not lie among its checkpoints.
 
     Raises:
@@ -118,7 +135,7 @@ def refuse_foreign(output, checkpoint_folder):
         )
 
 
-def write_trace(path, sessions):
+def write_trace(path: str | Path, sessions: Iterable[Session]) -> None:
     """CSV of session, seconds since 1970, CPU seconds used so far in all sessions."""
     lines, before = ["session,time,cpu_seconds\n"], 0.0
     for number, session in enumerate(sessions, start=1):
@@ -127,6 +144,6 @@ def write_trace(path, sessions):
     write_text(path, "".join(lines))
 
 
-def _finite(value):
+def _finite(value: float) -> float | None:
     """The value, or None if it is NaN or infinite, which JSON does not have."""
     return float(value) if math.isfinite(value) else None

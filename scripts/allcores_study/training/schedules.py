@@ -6,14 +6,21 @@ warm_up, a fraction of the training, the rate rises to where the schedule begins
 the remaining steps (Goyal et al. 2017, "Accurate, Large Minibatch SGD").
 """
 
+from __future__ import annotations
+
 import bisect
 import itertools
 import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.optim import lr_scheduler
 
 from allcores_study.config import registry
+
+if TYPE_CHECKING:
+    from allcores_study.config.run import Choice
 
 # Range of each option: least integer, least number, or [least, largest] of either; for a list, the
 # range of each element.
@@ -30,34 +37,45 @@ ALLOWED = {
 }
 
 
-def constant(optimizer, total_steps, warm_up=0.0):
+def constant(
+    optimizer: torch.optim.Optimizer, total_steps: int, warm_up: float = 0.0
+) -> lr_scheduler.LRScheduler:
     """The same learning rate throughout."""
 
-    def build(steps):
+    def build(steps: int) -> lr_scheduler.LRScheduler:
         return lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
 
     return _after_warm_up(optimizer, total_steps, warm_up, build)
 
 
-def cosine(optimizer, total_steps, floor=0.0, warm_up=0.0):
+def cosine(
+    optimizer: torch.optim.Optimizer, total_steps: int, floor: float = 0.0, warm_up: float = 0.0
+) -> lr_scheduler.LRScheduler:
     """Half a cosine from the learning rate down to floor (Loshchilov & Hutter 2017, SGDR)."""
 
     _check_floor(optimizer, floor)
 
-    def build(steps):
+    def build(steps: int) -> lr_scheduler.LRScheduler:
         return lr_scheduler.CosineAnnealingLR(optimizer, T_max=steps, eta_min=floor)
 
     return _after_warm_up(optimizer, total_steps, warm_up, build)
 
 
-def warm_restarts(optimizer, total_steps, cycles=2, growth=1, floor=0.0, warm_up=0.0):
+def warm_restarts(
+    optimizer: torch.optim.Optimizer,
+    total_steps: int,
+    cycles: int = 2,
+    growth: int = 1,
+    floor: float = 0.0,
+    warm_up: float = 0.0,
+) -> lr_scheduler.LRScheduler:
     """Cosine with warm restarts (SGDR): `cycles` cycles, each `growth` times as long as the one
     before, that fill the training: torch's version would cut off the last if they do not divide it.
     """
     _check_floor(optimizer, floor)
     lowest = floor / optimizer.param_groups[0]["lr"]
 
-    def build(steps):
+    def build(steps: int) -> lr_scheduler.LRScheduler:
         parts = list(itertools.accumulate(growth**cycle for cycle in range(cycles)))
         if steps < parts[-1]:
             raise ValueError(
@@ -66,7 +84,7 @@ def warm_restarts(optimizer, total_steps, cycles=2, growth=1, floor=0.0, warm_up
             )
         starts = [0, *(round(steps * part / parts[-1]) for part in parts)]
 
-        def factor(step):
+        def factor(step: int) -> float:
             cycle = min(bisect.bisect(starts, step), cycles)
             done = (step - starts[cycle - 1]) / (starts[cycle] - starts[cycle - 1])
             return lowest + (1 - lowest) * (1 + math.cos(math.pi * done)) / 2
@@ -76,24 +94,38 @@ def warm_restarts(optimizer, total_steps, cycles=2, growth=1, floor=0.0, warm_up
     return _after_warm_up(optimizer, total_steps, warm_up, build)
 
 
-def multistep(optimizer, total_steps, milestones=(0.5, 0.75), gamma=0.1, warm_up=0.0):
+def multistep(
+    optimizer: torch.optim.Optimizer,
+    total_steps: int,
+    milestones: Sequence[float] = (0.5, 0.75),
+    gamma: float = 0.1,
+    warm_up: float = 0.0,
+) -> lr_scheduler.LRScheduler:
     """Multiply by gamma at each milestone, a fraction in 0..1 of the training after warm_up."""
 
-    def build(steps):
+    def build(steps: int) -> lr_scheduler.LRScheduler:
         boundaries = [round(milestone * steps) for milestone in milestones]
         return lr_scheduler.MultiStepLR(optimizer, milestones=boundaries, gamma=gamma)
 
     return _after_warm_up(optimizer, total_steps, warm_up, build)
 
 
-def plateau(optimizer, total_steps, factor=0.1, patience=2, threshold=0.0001):
+def plateau(
+    optimizer: torch.optim.Optimizer,
+    total_steps: int,
+    factor: float = 0.1,
+    patience: int = 2,
+    threshold: float = 0.0001,
+) -> lr_scheduler.ReduceLROnPlateau:
     """Multiply by factor when the training loss has not improved for over `patience` epochs."""
     return lr_scheduler.ReduceLROnPlateau(
         optimizer, factor=factor, patience=patience, threshold=threshold
     )
 
 
-def onecycle(optimizer, total_steps, warm_up=0.3):
+def onecycle(
+    optimizer: torch.optim.Optimizer, total_steps: int, warm_up: float = 0.3
+) -> lr_scheduler.LRScheduler:
     """Up to the learning rate during warm_up, then down (Smith & Topin 2018, super-convergence)."""
     if not 1 < warm_up * total_steps <= total_steps - 1:
         raise ValueError(
@@ -109,7 +141,12 @@ def onecycle(optimizer, total_steps, warm_up=0.3):
     )
 
 
-def _after_warm_up(optimizer, total_steps, warm_up, build):
+def _after_warm_up(
+    optimizer: torch.optim.Optimizer,
+    total_steps: int,
+    warm_up: float,
+    build: Callable[[int], lr_scheduler.LRScheduler],
+) -> lr_scheduler.LRScheduler:
     """A linear rise, then the schedule that build(steps) makes; without warm_up only the latter."""
     steps = round(warm_up * total_steps)
     if steps == 0:
@@ -121,7 +158,7 @@ def _after_warm_up(optimizer, total_steps, warm_up, build):
     return lr_scheduler.SequentialLR(optimizer, parts, milestones=[steps])
 
 
-def _check_floor(optimizer, floor):
+def _check_floor(optimizer: torch.optim.Optimizer, floor: float) -> None:
     lr = optimizer.param_groups[0]["lr"]
     if floor >= lr:
         raise ValueError(f"floor {floor:g} is not below the learning rate, {lr:g}")
@@ -134,7 +171,7 @@ class Schedule:
     in another process (a parameter server) or share it between several (Hogwild).
     """
 
-    def __init__(self, choice, lr, total_steps):
+    def __init__(self, choice: Choice, lr: float, total_steps: int) -> None:
         holder = torch.optim.SGD([torch.zeros(1)], lr=lr)
         self.scheduler = registry.schedules()[choice.name].load()(
             holder, total_steps, **choice.options
@@ -144,20 +181,20 @@ class Schedule:
         self.holder = holder
 
     @property
-    def lr(self):
+    def lr(self) -> float:
         return self.holder.param_groups[0]["lr"]
 
-    def end_batch(self):
+    def end_batch(self) -> None:
         if not self.per_epoch:
             self.scheduler.step()
 
-    def end_epoch(self, loss):
+    def end_epoch(self, loss: float) -> None:
         if self.per_epoch:
             self.scheduler.step(loss)
 
-    def state(self):
+    def state(self) -> dict[str, Any]:
         return {"scheduler": self.scheduler.state_dict(), "holder": self.holder.state_dict()}
 
-    def restore(self, state):
+    def restore(self, state: dict[str, Any]) -> None:
         self.scheduler.load_state_dict(state["scheduler"])
         self.holder.load_state_dict(state["holder"])
