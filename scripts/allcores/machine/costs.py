@@ -125,7 +125,8 @@ class Watch(threading.Thread):
         self.sessions = _read_sessions(self.file)
         self.sessions.append(Session([(program_start("self"), 0.0)]))
         self.over = threading.Event()
-        self.cores = self.others = None
+        self.cores: list[int] | None = None
+        self.others: float | None = None
         # Seconds that processes have waited for cores.
         self._of_dead: float = 0.0
         self._of_living: dict[int, float] = {}

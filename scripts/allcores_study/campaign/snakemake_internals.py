@@ -1,8 +1,8 @@
 """What this project uses of Snakemake that Snakemake does not promise, and why.
 
-Written for the version that pyproject.toml pins. After an upgrade run tests/study/campaign/test_internals.py and,
-for what concerns clusters and signals, make test-slurm and tests/workflow/test_workflow.py: what a function
-here relies on is held by one of them. docs/adding.md lists the other files that know Snakemake.
+Written for the version that pyproject.toml pins. After an upgrade run test_internals.py and, for
+what concerns clusters and signals, make test-slurm and test_workflow.py: one of them holds what a
+function here relies on. docs/adding.md lists the other files that know Snakemake.
 """
 
 import ast

@@ -7,7 +7,7 @@ for samples in groups groups.npy, and for samples in order of time times.npy.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -149,7 +149,7 @@ class Dataset:
             return self
         return replace(self, inputs=np.delete(self.inputs, unseen, axis=1), unseen=unseen)
 
-    def count_with(self, columns: list[Any], samples: np.ndarray) -> int:
+    def count_with(self, columns: Sequence[int], samples: np.ndarray) -> int:
         """How many of these samples have one of the categories of these columns."""
         return int((self.inputs[np.ix_(samples, columns)] == 1).any(axis=1).sum()) if columns else 0
 

@@ -11,7 +11,6 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,7 @@ import torch
 from allcores.loop.sharding import count_batches
 from allcores.machine import costs
 from allcores_study.config import registry
-from allcores_study.config.run import Conditions, Run
+from allcores_study.config.run import Run
 from allcores_study.data import folds, storage
 from allcores_study.stacking import losses, optimizers
 from allcores_study.stacking.loop import train
@@ -29,12 +28,14 @@ from allcores_study.stacking.purity import plain_values
 from allcores_study.training import models, results
 from allcores_study.training.checkpoints import save_weights
 from allcores_study.training.evaluation import is_over, shipped
-from allcores_study.training.experiment import Execution
-from allcores_study.training.prepared import Findings, PreparedRun, costs_of_node, diverged_at_last
+from allcores_study.training.prepared import Outcome, PreparedRun, costs_of_node, diverged_at_last
 from allcores_study.training.progress import EpochsFile
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from allcores.parallel.failures import DivergedError
+    from allcores_study.training.run_request import RunRequest
 
 # Networks with more weights gain nothing. Work is weights times samples times epochs; a run with
 # more of it, or more steps (some seconds of either) needs checkpoints, which a stack has not.
@@ -45,58 +46,39 @@ MOST, MOST_WORK_TOGETHER = 50, 4e10
 _graphs: dict[tuple[str, str, tuple[int, ...], str], Any] = {}  # see _graph_of()
 
 
-@dataclass(frozen=True)
-class Entry:
-    """The arguments of experiment.conduct(): a run that may be stacked."""
-
-    run: Run
-    data_folder: Path
-    fold_file: Path | None
-    checkpoint_folder: Path
-    output: Path
-    request: Run
-    execution: Execution
-    conditions: Conditions
-    cores_of_call: int | None
-
-
 def stacks_of(
-    entries: Iterable[Entry],
-) -> tuple[list[list[tuple[Entry, PreparedRun, torch.nn.Module]]], list[tuple[Entry, str]]]:
-    """Sort out which entries can be stacked, and with which others.
-
-    Args:
-        entries: list of Entry.
+    requests: Iterable[RunRequest],
+) -> tuple[list[list[Member]], list[tuple[RunRequest, str]]]:
+    """Sort out which runs can be stacked, and with which others.
 
     Returns:
-        ([[(Entry, its PreparedRun, its model), ...] of each stack, ...],
-        [(an Entry that cannot be stacked, why), ...])
+        (the Members of each stack, [(the RunRequest of one that cannot be stacked, why), ...])
     """
     groups, others = defaultdict(list), []
-    for entry in entries:
+    for request in requests:
         try:
-            prepared, model, code = _prepared(entry)
-        except Exception as error:  # of a module of the user's: alone, it will say so again
-            others.append((entry, str(error)))
+            member, key = _member(request)
+        except Exception as error:  # of a module of the user's: alone, it raises that again
+            others.append((request, str(error)))
         else:
-            groups[_key(prepared, model, code)].append((entry, prepared, model))
+            groups[key].append(member)
     stacks = []
     for members in groups.values():
-        work = max(_work(prepared, model) for _, prepared, model in members)
+        work = max(_work(member.prepared, member.network) for member in members)
         count = max(1, min(MOST, int(MOST_WORK_TOGETHER / work)))
         stacks += [members[start : start + count] for start in range(0, len(members), count)]
     return stacks, others
 
 
 def train_stacks(
-    stacks: list[list[tuple[Entry, PreparedRun, torch.nn.Module]]],
-    begin: Callable[[Entry], None] = lambda entry: None,
-    end: Callable[[Entry], None] = lambda entry: None,
+    stacks: list[list[Member]],
+    begin: Callable[[RunRequest], None] = lambda request: None,
+    end: Callable[[RunRequest], None] = lambda request: None,
 ) -> None:
     """Train the stacks of stacks_of(), and write the results of their runs.
 
     Args:
-        begin, end: called with an Entry when its training begins, and when its results are written.
+        begin, end: called when the training of a run begins, and when its results are written.
 
     Raises:
         Exception: what a stack has ended with, once the others are trained; an ExceptionGroup, if
@@ -115,6 +97,8 @@ def train_stacks(
 
 def problem(run: Run) -> str | None:
     """Why a Run cannot be stacked, as far as its settings tell, in words; None: it may be."""
+    if run.is_estimator:
+        return "it is no network"
     strategy = registry.strategies()[run.strategy.name].load()
     if run.stacked is False:
         return "its study compares ways of using the cores, or trains in turns"
@@ -131,16 +115,16 @@ def problem(run: Run) -> str | None:
     return optimizers.problem(run)
 
 
-def _prepared(entry: Entry) -> tuple[PreparedRun, torch.nn.Module, str]:
-    """The PreparedRun of an Entry, the model that it begins with, and what its forward() computes.
+def _member(request: RunRequest) -> tuple[Member, str]:
+    """A run as the Member of a stack, and what the members of that stack have in common.
 
     Raises:
         ValueError: it cannot be stacked, or not be trained at all.
     """
-    run = entry.run
+    run = request.run
     if found := problem(run):
         raise ValueError(found)
-    dataset, assigned = _data(entry.data_folder, entry.fold_file, *_folds_of(run))
+    dataset, assigned = _data(request.data_folder, request.fold_file, *_folds_of(run))
     if dataset.vocabulary:
         raise ValueError("its samples are tokens")
     if found := losses.problem(run, dataset):
@@ -163,7 +147,7 @@ def _prepared(entry: Entry) -> tuple[PreparedRun, torch.nn.Module, str]:
         raise ValueError(
             f"the gradient of {rounded} is 0 up to rounding, by which Adam makes steps"
         )
-    return prepared, model, code
+    return Member(request, prepared, model), _key(prepared, model, code)
 
 
 def _graph_of(
@@ -229,11 +213,67 @@ def _key(prepared: PreparedRun, model: torch.nn.Module, code: str) -> str:
     return repr((*parts, code, str(model), prepared.dataset.unseen))
 
 
+class Member:
+    """A network of a stack: what it is trained on, and how it has been scored so far.
+
+    Attributes:
+        best: the weights of the epoch that it ships if no better one follows.
+        measures, predictions: as in PreparedRun.scores(), of each epoch that is scored, and of the
+            one that it ships.
+    """
+
+    def __init__(
+        self, request: RunRequest, prepared: PreparedRun, network: torch.nn.Module
+    ) -> None:
+        self.request, self.prepared, self.network = request, prepared, network
+        self.best: dict[str, torch.Tensor] = {}
+        self.measures: dict[int, dict[str, Any]] = {}
+        self.predictions: dict[str, Any] | None = None
+
+    def after_epoch(
+        self, epochs: list[dict[str, Any]], ship: Callable[[], dict[str, torch.Tensor]]
+    ) -> None:
+        """Keep and score the weights after the last of these epochs, where that is asked for."""
+        is_scored, has_validation = self.request.conditions.curves, len(self.prepared.validation)
+        if not (has_validation or is_scored or is_over(self.prepared.run, epochs)):
+            return
+        weights = ship()
+        if has_validation:
+            epochs[-1]["validation_loss"] = self.prepared.validation_loss(weights)
+        is_best = shipped(epochs) == len(epochs) - 1
+        if is_best:
+            self.best = weights
+        if is_scored:
+            self.measures[len(epochs) - 1], predictions = self.prepared.scores(weights)
+            if is_best:
+                self.predictions = predictions
+
+    def score(self, epochs: list[dict[str, Any]]) -> DivergedError | None:
+        """Score the weights that it ships; returns why they are none, if it has diverged."""
+        if self.predictions is None:
+            self.measures[shipped(epochs)], self.predictions = self.prepared.scores(self.best)
+        return diverged_at_last(self.measures[shipped(epochs)], epochs)
+
+    def write(self, outcome: Outcome) -> dict[str, Any]:
+        """Write the results, metrics.json last; returns the content of that."""
+        output = self.request.output
+        save_weights({} if outcome.diverged else self.best, output / "weights.pt")
+        kept = None if outcome.diverged else self.predictions
+        self.prepared.write_predictions(output / "predictions.parquet", kept)
+        EpochsFile(output).write(outcome.checkpoint["epochs"])
+        (session,) = outcome.costs[0]["sessions"]
+        trace = [(session["started"], 0.0), (session["ended"], session["cpu_seconds"])]
+        results.write_trace(output / "utilisation.csv", [costs.Session(trace)])
+        record = self.prepared.record(self.request, outcome)
+        record.write(output / "metrics.json", indent=None)  # a third of the time
+        return record.content
+
+
 def _train(
-    members: list[tuple[Entry, PreparedRun, torch.nn.Module]],
+    members: list[Member],
     before: costs.Session,
-    begin: Callable[[Entry], None],
-    end: Callable[[Entry], None],
+    begin: Callable[[RunRequest], None],
+    end: Callable[[RunRequest], None],
 ) -> costs.Session:
     """Train a stack and write the results of its runs.
 
@@ -243,81 +283,49 @@ def _train(
     Returns:
         The costs.Session of what it has spent now.
     """
-    entries, prepared_runs, networks = zip(*members, strict=True)
-    for entry, prepared in zip(entries, prepared_runs, strict=True):
-        begin(entry)
-        for note in prepared.notes:
+    for member in members:
+        begin(member.request)
+        for note in member.prepared.notes:
             print(note, flush=True)
-        entry.output.mkdir(parents=True, exist_ok=True)
-    first, share = entries[0], 1 / len(entries)
+        member.request.output.mkdir(parents=True, exist_ok=True)
+    first, count = members[0].request, len(members)
     watch = costs.Watch(os.devnull)
-    best: dict[int, dict[str, torch.Tensor]] = {}
-    measures: list[dict[int, dict[str, Any]]] = [{} for _ in prepared_runs]
-    predicted: dict[int, dict[str, Any]] = {}
-
-    def after_epoch(
-        k: int, epochs: list[dict[str, Any]], ship: Callable[[], dict[str, torch.Tensor]]
-    ) -> None:
-        is_scored = entries[k].conditions.curves
-        if not (
-            len(prepared_runs[k].validation) or is_scored or is_over(prepared_runs[k].run, epochs)
-        ):
-            return
-        weights = ship()
-        if len(prepared_runs[k].validation):
-            epochs[-1]["validation_loss"] = prepared_runs[k].validation_loss(weights)
-        is_best = shipped(epochs) == len(epochs) - 1
-        if is_best:
-            best[k] = weights
-        if is_scored:
-            measures[k][len(epochs) - 1], predictions = prepared_runs[k].scores(weights)
-            if is_best:
-                predicted[k] = predictions
-
     with first.execution.leased(first.run) as watch.cores:
         if watch.cores:
             os.sched_setaffinity(0, watch.cores)
         watch.start()
-        ready = time.time()
-        outcomes = train(prepared_runs, networks, after_epoch)
+        start_up = (time.time() - before.ended) / count
+        ends = train(
+            [member.prepared for member in members],
+            [member.network for member in members],
+            lambda k, epochs, ship: members[k].after_epoch(epochs, ship),
+        )
         began = time.perf_counter()
-        for k, (epochs, diverged) in enumerate(outcomes):
-            if diverged is None and k not in predicted:
-                measures[k][shipped(epochs)], predicted[k] = prepared_runs[k].scores(best[k])
-            if diverged is None:
-                last = measures[k][shipped(epochs)]
-                outcomes[k] = epochs, diverged_at_last(last, epochs)
-        evaluation_seconds = share * (time.perf_counter() - began)
+        for k, (epochs, diverged) in enumerate(ends):
+            ends[k] = epochs, diverged or members[k].score(epochs)
+        evaluation_seconds = (time.perf_counter() - began) / count
         watch.finish()
     (spent,) = watch.sessions
     watch.sessions = [_since(before, spent)]
     whole = costs_of_node(watch)
-    for k, (entry, prepared) in enumerate(zip(entries, prepared_runs, strict=True)):
-        epochs, diverged = outcomes[k]
-        found = Findings(
-            {
-                "epochs": epochs,
-                "parameters": _weights(networks[k]),
-                "start_up_seconds": share * (ready - before.ended),
-                "threads": 1,
-            },
-            {} if diverged else measures[k],
-            diverged,
-            evaluation_seconds,
-            [_slice(whole, k, len(entries))],
-            stacked=True,
+    for k, (member, (epochs, diverged)) in enumerate(zip(members, ends, strict=True)):
+        checkpoint = {"epochs": epochs, "start_up_seconds": start_up, "threads": 1}
+        checkpoint["parameters"] = _weights(member.network)
+        measures, costs_of_run = {} if diverged else member.measures, [_slice(whole, k, count)]
+        outcome = Outcome(
+            measures, diverged, evaluation_seconds, checkpoint, costs_of_run, stacked=True
         )
-        record = _write(entry, prepared, found, {} if diverged else best[k], predicted.get(k))
+        record = member.write(outcome)
         if diverged:
             print(f"diverged: {diverged}", flush=True)
         else:
             print(
-                f"{prepared.dataset.task.in_words(record)} on "
+                f"{member.prepared.dataset.task.in_words(record)} on "
                 f"{record['held_out_samples']:,} held-out samples; "
-                f"{record['training_seconds']:.2f} s of training, a share of {len(entries)}",
+                f"{record['training_seconds']:.2f} s of training, a share of {count}",
                 flush=True,
             )
-        end(entry)
+        end(member.request)
     return spent
 
 
@@ -346,25 +354,3 @@ def _slice(whole: dict[str, Any], number: int, count: int) -> dict[str, Any]:
         "waited_seconds": whole["waited_seconds"] / count,
         "others_seconds": others and others / count,
     }
-
-
-def _write(
-    entry: Entry,
-    prepared: PreparedRun,
-    found: Findings,
-    weights: dict[str, torch.Tensor],
-    predictions: dict[str, Any] | None,
-) -> dict[str, Any]:
-    """Write the results of a run, metrics.json last; returns what that says."""
-    output = entry.output
-    save_weights(weights, output / "weights.pt")
-    if found.diverged:
-        predictions = None
-    prepared.write_predictions(output / "predictions.parquet", predictions)
-    EpochsFile(output).write(found.checkpoint["epochs"])
-    (session,) = found.costs[0]["sessions"]
-    trace = [(session["started"], 0.0), (session["ended"], session["cpu_seconds"])]
-    results.write_trace(output / "utilisation.csv", [costs.Session(trace)])
-    record = prepared.record(entry.request, found, entry.conditions, entry.cores_of_call, output)
-    record.write(output / "metrics.json", indent=None)  # a third of the time
-    return record.content

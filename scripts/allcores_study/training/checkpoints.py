@@ -6,12 +6,16 @@ cost so far, the weights that will be scored, a lock, and where nodes meet. The 
 ends with SUFFIX; a folder that holds anything else is refused.
 """
 
+from __future__ import annotations
+
 import hashlib
 import io
 import json
 import os
 import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import IO, Any
 
 import torch
 
@@ -45,47 +49,49 @@ class Checkpoints:
         OSError: the folder or a file in it cannot be read; nothing was changed.
     """
 
-    def __init__(self, folder, identity, epochs, every_epoch=False):
+    def __init__(
+        self, folder: str | Path, identity: str, epochs: int, every_epoch: bool = False
+    ) -> None:
         self.folder = Path(folder)
         self.identity = hashlib.sha256(identity.encode()).hexdigest()
         self.epochs, self.every_epoch = epochs, every_epoch
-        self.notes = []
+        self.notes: list[str] = []
         _refuse_foreign(self.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.lock = _lock_file(self._file("lock"))
         self._latest, self._previous = self._file("latest"), self._file("previous")
         self._noted = self._file("epochs")
-        self._notes_file = None  # in which _noted is being written
-        self._needed = set()  # epochs whose weights the latest checkpoint needs
+        self._notes_file: IO[str] | None = None  # in which _noted is being written
+        self._needed: set[int] = set()  # epochs whose weights the latest checkpoint needs
         try:
             self._choose()
         except OSError:
             os.close(self.lock)
             raise
 
-    def __enter__(self):
+    def __enter__(self) -> Checkpoints:
         return self
 
-    def __exit__(self, *error):
+    def __exit__(self, *error: object) -> None:
         os.close(self.lock)
 
-    def _file(self, name):
+    def _file(self, name: str) -> Path:
         return self.folder / f"{name}{SUFFIX}"
 
-    def _weights(self, epoch):
+    def _weights(self, epoch: int) -> Path:
         return self._file(f"weights_{epoch:05d}")
 
     @property
-    def trace(self):
+    def trace(self) -> Path:
         """The file in which costs.Watch records what the run has cost so far."""
         return self._file("trace")
 
     @property
-    def digest(self):
+    def digest(self) -> str | None:
         """The digest of the latest checkpoint, in hexadecimal; None: there is none."""
         return _digest(self._latest).hex() if self._latest.exists() else None
 
-    def _choose(self):
+    def _choose(self) -> None:
         """Make the newest sound checkpoint the latest; without one, begin with an empty folder."""
         for file in (self._latest, self._previous):
             checkpoint = self._load_usable(file)
@@ -99,7 +105,7 @@ class Checkpoints:
                 return
         self._empty()
 
-    def _load_usable(self, file):
+    def _load_usable(self, file: Path) -> dict[str, Any] | None:
         """The checkpoint in a file; None if it is missing, damaged or of another identity."""
         try:
             checkpoint = load(file)
@@ -122,7 +128,7 @@ class Checkpoints:
             return None
         return checkpoint
 
-    def _lacks_weights(self, epochs):
+    def _lacks_weights(self, epochs: Sequence[int]) -> bool:
         for epoch in epochs:
             try:
                 load(self._weights(epoch))
@@ -131,11 +137,11 @@ class Checkpoints:
                 return True
         return False
 
-    def latest(self):
+    def latest(self) -> dict[str, Any] | None:
         """The latest checkpoint, or None at the start."""
         return load(self._latest) if self._latest.exists() else None
 
-    def save(self, checkpoint):
+    def save(self, checkpoint: dict[str, Any]) -> None:
         """Write a checkpoint; the previous one stays, in case this one is damaged."""
         next_file = self._file("next")
         made_of = {"identity": self.identity, "loaded": fingerprint.loaded()}
@@ -150,34 +156,34 @@ class Checkpoints:
         for file in set(self.folder.glob(f"weights_*{SUFFIX}")) - needed:
             file.unlink()
 
-    def note(self, record):
+    def note(self, record: dict[str, Any]) -> None:
         """Keep the record of an epoch that no checkpoint has yet, for a run that diverges."""
         if self._notes_file is None:
             self._notes_file = self._noted.open("a", buffering=1)  # each line is written at once
         self._notes_file.write(json.dumps(record) + "\n")
 
-    def trained(self):
+    def trained(self) -> dict[str, Any]:
         """The latest checkpoint, with the epochs that were noted since; {}: there is nothing."""
         lines = self._noted.read_text().splitlines() if self._noted.exists() else []
         checkpoint = self.latest() or {}
         epochs = checkpoint.get("epochs", []) + [json.loads(line) for line in lines]
         return checkpoint | {"epochs": epochs} if epochs else checkpoint
 
-    def save_weights(self, epochs, weights):
+    def save_weights(self, epochs: list[dict[str, Any]], weights: dict[str, Any]) -> None:
         """Write the state_dict after the last of these epochs, if it may be scored."""
         last = len(epochs) - 1
         if last not in self._scored(epochs):
             return
         save(weights, self._weights(last))
 
-    def _scored(self, epochs):
+    def _scored(self, epochs: list[dict[str, Any]]) -> Sequence[int]:
         """The epochs, from 0, whose weights would be scored if the run ended after these."""
         if self.every_epoch:
             return range(len(epochs))
         is_judged = epochs and "validation_loss" in epochs[-1]
         return [shipped(epochs)] if is_judged or len(epochs) == self.epochs else []
 
-    def weights(self, epoch):
+    def weights(self, epoch: int) -> dict[str, Any]:
         """The state_dict after that epoch, counted from 0.
 
         Raises:
@@ -185,14 +191,14 @@ class Checkpoints:
         """
         return load(self._weights(epoch))
 
-    def _empty(self):
+    def _empty(self) -> None:
         # Checkpoints first: if this is interrupted, none is left without its weights.
         files = [self._latest, self._previous, *self.folder.glob(f"*{SUFFIX}")]
         for file in files:
             if file != self._file("lock"):
                 file.unlink(missing_ok=True)
 
-    def remove(self):
+    def remove(self) -> None:
         """Delete what the run has written here, and the folder if it is empty then."""
         self._empty()
         self._file("lock").unlink()
@@ -214,7 +220,7 @@ class RemoteCheckpoints:
         ValueError: that checkpoint does not become visible on this node.
     """
 
-    def __init__(self, folder, node, digest):
+    def __init__(self, folder: str | Path, node: int, digest: str | None) -> None:
         self.digest, self._latest = digest, Path(folder) / f"latest{SUFFIX}"
         self.trace = Path(folder) / f"trace_of_node_{node}{SUFFIX}"
         deadline = time.monotonic() + VISIBLE_WITHIN
@@ -223,23 +229,23 @@ class RemoteCheckpoints:
                 raise ValueError(f"{self._latest} is not visible here as the first node wrote it")
             time.sleep(0.1)
 
-    def latest(self):
+    def latest(self) -> dict[str, Any] | None:
         """The latest checkpoint, or None at the start."""
         return load(self._latest) if self.digest else None
 
 
-def rendezvous(folder):
+def rendezvous(folder: str | Path) -> Path:
     """The file by which the launchers of several nodes find each other."""
     return Path(folder) / f"rendezvous{SUFFIX}"
 
 
-def is_begun(folder):
+def is_begun(folder: str | Path) -> bool:
     """Whether a run has begun to write its checkpoints, or their lock, in a folder."""
     return any(Path(folder).glob(f"*{SUFFIX}"))
 
 
-def _refuse_foreign(folder):
-    present = folder.iterdir() if folder.is_dir() else []
+def _refuse_foreign(folder: Path) -> None:
+    present: Iterable[Path] = folder.iterdir() if folder.is_dir() else []
     foreign = [file for file in present if file.suffix != SUFFIX]
     if foreign:
         raise ValueError(
@@ -248,7 +254,7 @@ def _refuse_foreign(folder):
         )
 
 
-def _lock_file(path):
+def _lock_file(path: Path) -> int:
     """Lock a file; returns its descriptor. The lock lasts as long as any process has it open."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -267,7 +273,7 @@ def _lock_file(path):
         os.close(descriptor)
 
 
-def save(content, path):
+def save(content: dict[str, Any], path: Path) -> None:
     """Write tensors and plain values with a SHA-256 checksum, atomically."""
     buffer = io.BytesIO()
     torch.save(content, buffer)
@@ -278,12 +284,12 @@ def save(content, path):
     part.replace(path)
 
 
-def _digest(path):
+def _digest(path: Path) -> bytes:
     with path.open("rb") as file:
         return file.read(hashlib.sha256().digest_size)
 
 
-def load(path):
+def load(path: Path) -> dict[str, Any]:
     """Read what save() wrote.
 
     Raises:
@@ -298,7 +304,7 @@ def load(path):
     return torch.load(io.BytesIO(tensors), weights_only=True)
 
 
-def save_weights(weights, path):
+def save_weights(weights: dict[str, Any], path: Path) -> None:
     """Write a state_dict that torch.load() reads, atomically."""
     buffer = io.BytesIO()
     torch.save(weights, buffer)

@@ -25,8 +25,8 @@ from allcores_study.training import models
 from allcores_study.training.progress import Progress, of_process
 
 if TYPE_CHECKING:
-    from allcores.machine.costs import Clock
     from allcores.loop.worker import Worker
+    from allcores.machine.costs import Clock
     from allcores_study.config.run import Run
     from allcores_study.data.scaling import Scaling
     from allcores_study.data.storage import Dataset

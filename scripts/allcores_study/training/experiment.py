@@ -1,26 +1,27 @@
 """One run from data to results: train, score, write down."""
 
+from __future__ import annotations
+
 import contextlib
 import importlib
-import math
 import os
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import torch
 
 from allcores.loop.worker import run_workers
-from allcores.machine import costs, leases, lifetime
+from allcores.machine import costs, lifetime
 from allcores.parallel import nodes
 from allcores.parallel.failures import DivergedError
 from allcores_study.config import registry
-from allcores_study.config.run import Conditions
 from allcores_study.records import identity
 from allcores_study.training import results
 from allcores_study.training.checkpoints import (
@@ -30,66 +31,24 @@ from allcores_study.training.checkpoints import (
     save_weights,
 )
 from allcores_study.training.evaluation import is_over, shipped
-from allcores_study.training.prepared import Findings, PreparedRun, costs_of_node, diverged_at_last
+from allcores_study.training.prepared import Outcome, PreparedRun, costs_of_node, diverged_at_last
 from allcores_study.training.progress import EpochsFile
+
+if TYPE_CHECKING:
+    from allcores.parallel.nodes import Nodes
+    from allcores_study.training.run_request import Execution, RunRequest
 
 OF_JOBLIB = "JOBLIB_TEMP_FOLDER"  # the variable that joblib reads
 SHARED = Path("/dev/shm")
 
 
-@dataclass(frozen=True)
-class Execution:
-    """How a run is carried out; none of it changes its weights.
+def train_and_score(request: RunRequest) -> dict[str, Any]:
+    """Train a run, score it on the test fold, write its results.
 
-    Attributes:
-        pinning: keep each process to cores of its own, as long as the machine has free ones.
-        timeout: seconds without any progress after which the run is ended.
-        save_every: seconds after which a checkpoint is written in the middle of an epoch.
-        ends_process: whether this process ends with the run: signals are ignored once its results
-            are written.
-    """
-
-    pinning: bool = True
-    timeout: float = math.inf
-    save_every: float = math.inf
-    ends_process: bool = False
-
-    def leased(self, run):
-        """Context of the cores that the run keeps to, or None, on this node."""
-        return leases.leased(run.cores_on_node) if self.pinning else nullcontext()
-
-
-def conduct(
-    run,
-    data_folder,
-    fold_file,
-    checkpoint_folder,
-    output,
-    request=None,
-    execution=None,
-    conditions=None,
-    cores_of_call=None,
-):
-    """Train a Run, score it on the held-out samples, write its results.
-
-    On several nodes the first one calls this, the others call assist().
-
-    Args:
-        run: without `auto`.
-        data_folder: the prepared dataset.
-        fold_file: the fold of each sample, from folds.write(); None: assign
-            folds here.
-        checkpoint_folder: for the checkpoints, which are deleted once the results are written,
-            unless another run goes on from them (`stop_after`).
-        output: folder for results_folder.RUN_FILES.
-        request: the Run before its `auto` values were filled in; None: it had none.
-        execution: an Execution; None: the defaults.
-        conditions: the Conditions, what is scored and how it is measured; None: the defaults.
-        cores_of_call: number of cores onto which this call of snakemake packs its runs; None: the
-            cores that this process may use.
+    On several nodes the first one calls this, the others call join().
 
     Returns:
-        The content of the Record in metrics.json. If the run diverged, it says where, and
+        The content of the Record in metrics.json. If the run diverged, it has where, and
         weights.pt is empty.
 
     Raises:
@@ -98,9 +57,8 @@ def conduct(
         failures.RankFailedError: a process of the run died or hangs, or another node is gone.
         KeyboardInterrupt: a signal stopped it; the same call continues from the last checkpoint.
     """
-    output, execution, request = Path(output), execution or Execution(), request or run
-    prepared = PreparedRun.of(run, data_folder, fold_file)
-    conditions = conditions or Conditions()
+    run, conditions, output = request.run, request.conditions, request.output
+    prepared = PreparedRun.of(run, request.data_folder, request.fold_file)
     # An exclusive run does not resume from a packed one: their timings do not add up.
     resumed_by = repr((prepared.resumed_by, conditions.exclusive))
     output.mkdir(parents=True, exist_ok=True)
@@ -108,45 +66,28 @@ def conduct(
     with (
         _private_folder() if run.is_estimator else nullcontext(),
         Checkpoints(
-            checkpoint_folder, resumed_by, run.trained_epochs, conditions.curves
+            request.checkpoint_folder, resumed_by, run.trained_epochs, conditions.curves
         ) as checkpoints,
     ):
         for note in (*prepared.notes, *checkpoints.notes):
             print(note, flush=True)
         watch = costs.Watch(checkpoints.trace)
         with (
-            nodes.meet(run.nodes, 0, rendezvous(checkpoint_folder)) as peers,
-            execution.leased(run) as watch.cores,
+            nodes.meet(run.nodes, 0, rendezvous(request.checkpoint_folder)) as peers,
+            request.execution.leased(run) as watch.cores,
         ):
             peers.share((prepared.identity, checkpoints.digest))
-            diverged = _train(prepared, checkpoints, record, watch, execution, peers)
+            diverged = _train(prepared, checkpoints, record, watch, request.execution, peers)
             torch.set_num_threads(run.cores_on_node)
-            measures, weights, predictions, began = {}, {}, None, time.perf_counter()
-            if not diverged:
-                # What the ranks have recorded comes by the checkpoint that they have written.
-                epochs = checkpoints.latest()["epochs"]
-                assert is_over(run, epochs), "all ranks have ended well"
-                final = shipped(epochs)
-                others = [epoch for epoch in range(len(epochs)) if epoch != final]
-                for epoch in [*(others if conditions.curves else []), final]:
-                    weights = checkpoints.weights(epoch)
-                    measures[epoch], predictions = prepared.scores(weights)
-                diverged = diverged_at_last(measures[final], epochs)
-            evaluation_seconds = time.perf_counter() - began
-            # Writing large weights takes seconds, which count as the run's.
-            save_weights({} if diverged else weights, output / "weights.pt")
-            if diverged:
-                predictions = None
-            prepared.write_predictions(output / "predictions.parquet", predictions)
+            scored = _score(prepared, checkpoints, request, diverged)
             watch.finish()
             costs_of_nodes = peers.collect(costs_of_node(watch))
 
-        checkpoint = checkpoints.trained()
-        record.write(checkpoint.get("epochs", []))
+        outcome = Outcome(*scored, checkpoints.trained(), costs_of_nodes)
+        record.write(outcome.checkpoint.get("epochs", []))
         results.write_trace(output / "utilisation.csv", watch.sessions)
-        found = Findings(checkpoint, measures, diverged, evaluation_seconds, costs_of_nodes)
-        of_run = prepared.record(request, found, conditions, cores_of_call, output)
-        if execution.ends_process:
+        of_run = prepared.record(request, outcome)
+        if request.execution.ends_process:
             # Once metrics.json is there the run has ended: it must not count as stopped.
             lifetime.ignore_requests_to_stop()
         of_run.write(output / "metrics.json")
@@ -155,38 +96,78 @@ def conduct(
     return of_run.content
 
 
-def assist(run, node, data_folder, fold_file, checkpoint_folder, execution):
+def join(request: RunRequest, node: int) -> None:
     """Take part in a run on a node other than the first: train with the workers of this node.
 
     Args:
         node: number of this node, from 1.
-        run, data_folder, fold_file, checkpoint_folder, execution: as in conduct().
 
     Raises:
         ValueError: code or data differ from those of the first node.
-        failures.RankFailedError, KeyboardInterrupt: as in conduct().
+        failures.RankFailedError, KeyboardInterrupt: as in train_and_score().
     """
-    file = rendezvous(checkpoint_folder)
+    run, folder = request.run, request.checkpoint_folder
     with (
-        nodes.meet(run.nodes, node, file) as peers,
-        execution.leased(run) as pins,
+        nodes.meet(run.nodes, node, rendezvous(folder)) as peers,
+        request.execution.leased(run) as pins,
     ):
-        prepared = PreparedRun.of(run, data_folder, fold_file)
+        prepared = PreparedRun.of(run, request.data_folder, request.fold_file)
         identity_of_first, digest = peers.share()
         if identity_of_first != prepared.identity:
             parts = ", ".join(identity.differences(prepared.identity, identity_of_first))
             raise ValueError(f"node {node} differs from the first one in: {parts}")
-        checkpoints = RemoteCheckpoints(checkpoint_folder, node, digest)
+        checkpoints = RemoteCheckpoints(folder, node, digest)
         watch = costs.Watch(checkpoints.trace)
         watch.cores = pins
-        _train(prepared, checkpoints, None, watch, execution, peers)
+        _train(prepared, checkpoints, None, watch, request.execution, peers)
         watch.finish()
         peers.collect(costs_of_node(watch))
 
 
-def _train(prepared, checkpoints, record, watch, execution, peers):
+def _score(
+    prepared: PreparedRun,
+    checkpoints: Checkpoints,
+    request: RunRequest,
+    diverged: DivergedError | None,
+) -> tuple[dict[int, dict[str, Any]], DivergedError | None, float]:
+    """Score the weights that the run ships, and those of other epochs if it asks for curves; write
+    weights and predictions.
+
+    Returns:
+        (measures, diverged, evaluation_seconds) of an Outcome.
+    """
+    measures, weights, predictions, began = {}, {}, None, time.perf_counter()
+    if not diverged:
+        # What the ranks have recorded comes by the checkpoint that they have written.
+        checkpoint = checkpoints.latest()
+        assert checkpoint, "all ranks have ended well"
+        epochs = checkpoint["epochs"]
+        assert is_over(request.run, epochs)
+        final = shipped(epochs)
+        others = [epoch for epoch in range(len(epochs)) if epoch != final]
+        for epoch in [*(others if request.conditions.curves else []), final]:
+            weights = checkpoints.weights(epoch)
+            measures[epoch], predictions = prepared.scores(weights)
+        diverged = diverged_at_last(measures[final], epochs)
+    seconds = time.perf_counter() - began
+    # Writing large weights takes seconds, which count as the run's.
+    save_weights({} if diverged else weights, request.output / "weights.pt")
+    kept = None if diverged else predictions
+    prepared.write_predictions(request.output / "predictions.parquet", kept)
+    return measures, diverged, seconds
+
+
+def _train(
+    prepared: PreparedRun,
+    checkpoints: Checkpoints | RemoteCheckpoints,
+    record: EpochsFile | None,
+    watch: costs.Watch,
+    execution: Execution,
+    peers: Nodes,
+) -> DivergedError | None:
     """Train in forked processes; returns the DivergedError that ended the training, or None."""
     run = prepared.run
+    assert isinstance(run.threads_per_worker, int), "auto is filled in"
     train = partial(
         importlib.import_module(registry.trainer(run)).train,
         run,
@@ -218,7 +199,7 @@ def _train(prepared, checkpoints, record, watch, execution, peers):
 
 
 @contextlib.contextmanager
-def _private_folder():
+def _private_folder() -> Iterator[None]:
     """Context with a folder for what joblib, by which estimators use several processes, shares
     between them: a rank that is killed leaves it behind. So does this process if it is killed, to
     the next one that comes here."""

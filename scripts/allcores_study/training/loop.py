@@ -1,7 +1,10 @@
 """The training loop: the same for every model, strategy and number of workers."""
 
+from __future__ import annotations
+
 import math
 from functools import partial
+from typing import TYPE_CHECKING
 
 from allcores.loop.sharding import count_batches, shards, shuffled
 from allcores.machine import allocator
@@ -17,8 +20,27 @@ from allcores_study.training.progress import Progress
 from allcores_study.training.resuming import Saver
 from allcores_study.training.schedules import Schedule
 
+if TYPE_CHECKING:
+    import numpy as np
 
-def train(run, dataset, scaling, samples, validation, checkpoints, record, worker):
+    from allcores.loop.worker import Worker
+    from allcores_study.config.run import Run
+    from allcores_study.data.scaling import Scaling
+    from allcores_study.data.storage import Dataset
+    from allcores_study.training.checkpoints import Checkpoints
+    from allcores_study.training.progress import EpochsFile
+
+
+def train(
+    run: Run,
+    dataset: Dataset,
+    scaling: Scaling,
+    samples: np.ndarray,
+    validation: np.ndarray,
+    checkpoints: Checkpoints,
+    record: EpochsFile | None,
+    worker: Worker,
+) -> None:
     """Train as one worker of a run; its weights and a record per epoch go to the checkpoints.
 
     Args:
@@ -27,13 +49,14 @@ def train(run, dataset, scaling, samples, validation, checkpoints, record, worke
         scaling: Scaling, of its training samples.
         samples, validation: positions in the dataset of the samples to train on, and of those to
             validate each epoch on, if any; (n,) int64 each.
-        checkpoints: Checkpoints, to resume from and save to.
+        checkpoints: to resume from and save to; on other nodes RemoteCheckpoints, only to resume.
         record: progress.EpochsFile, used by rank 0.
         worker: the loop.worker.Worker: this process, the others and how to reach them.
 
     Raises:
         DivergedError: the loss is no longer finite.
     """
+    assert run.optimizer and run.batch_size, "a network has both"
     seed_all(run.seed)
     model = models.build(run, dataset.shape, dataset.task.outputs, dataset.vocabulary_size)
     checkpoint = checkpoints.latest()

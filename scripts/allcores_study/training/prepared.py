@@ -27,7 +27,9 @@ from allcores_study.training import models, results
 from allcores_study.training.evaluation import evaluate
 
 if TYPE_CHECKING:
-    from allcores_study.config.run import Conditions
+    from allcores_study.training.run_request import RunRequest
+
+    pass
 
 # A pinned run is contended if other processes used more than this share of its cores' time; one
 # that is not pinned, if its threads waited for a core longer than this share of its CPU time.
@@ -35,22 +37,22 @@ CONTENDED = 0.1
 
 
 @dataclass(frozen=True)
-class Findings:
+class Outcome:
     """What a training has come to.
 
     Attributes:
-        checkpoint: the last one, see resuming.py; {}: no epoch was completed.
         measures: epoch, from 0 -> what evaluation.evaluate() has measured after it.
         diverged: the DivergedError that ended it; None: it did not diverge.
         evaluation_seconds: that scoring took.
+        checkpoint: the last one, see resuming.py; {}: no epoch was completed.
         costs: of costs_of_node(), of each node.
         stacked: whether the network was trained in a stack.
     """
 
-    checkpoint: dict[str, Any]
     measures: dict[int, dict[str, Any]]
     diverged: DivergedError | None
     evaluation_seconds: float
+    checkpoint: dict[str, Any]
     costs: list[dict[str, Any]]
     stacked: bool = False
 
@@ -160,31 +162,15 @@ class PreparedRun:
             columns = task.predictions(task.kept(*nothing), self.scaling)
         results.write_predictions(path, held_out, self.dataset.targets[held_out], columns)
 
-    def record(
-        self,
-        request: Run,
-        found: Findings,
-        conditions: Conditions,
-        cores_of_call: int | None,
-        output: Path,
-    ) -> Record:
-        """The Record of the run, for metrics.json.
-
-        Args:
-            request: the Run before its `auto` values were filled in.
-            found: Findings.
-            conditions: Conditions.
-            cores_of_call: number of cores onto which the call of snakemake packs its runs; None:
-                the cores that this process may use.
-            output: folder with the other results_folder.RUN_FILES.
-        """
-        info, checkpoint = self.dataset.info, found.checkpoint
-        identity_of_request = identity.of_run(request, self.dataset.record, self.fold_of)
+    def record(self, request: RunRequest, outcome: Outcome) -> Record:
+        """The Record of the run, for metrics.json; its other files are written."""
+        run, info, checkpoint = request.configured, self.dataset.info, outcome.checkpoint
+        identity_of_request = identity.of_run(run, self.dataset.record, self.fold_of)
         content = {
-            "identity": self.identity if request == self.run else identity_of_request,
-            **results.metrics(request, info, checkpoint, found.measures, found.diverged),
+            "identity": self.identity if run == self.run else identity_of_request,
+            **results.metrics(run, info, checkpoint, outcome.measures, outcome.diverged),
             "recipe": self.run.recipe,
-            "stacked": found.stacked,
+            "stacked": outcome.stacked,
             "train_samples": len(self.samples),
             "validation_samples": len(self.validation),
             "held_out_samples": len(self.held_out),
@@ -197,14 +183,16 @@ class PreparedRun:
             "held_out_unknown": self.unknown,
             "dtype": info["dtype"],
             "scaling": self.scaling.to_json(),
-            "evaluation_seconds": found.evaluation_seconds,
-            **_sum_up(found.costs),
-            "nodes": found.costs,
-            "conditions": asdict(conditions) | {"cores_of_call": cores_of_call or cores.allowed()},
+            "evaluation_seconds": outcome.evaluation_seconds,
+            **_sum_up(outcome.costs),
+            "nodes": outcome.costs,
+            "conditions": asdict(request.conditions)
+            | {"cores_of_call": request.cores_of_call or cores.allowed()},
             "machine": _machine() | {"threads_per_process": checkpoint.get("threads")},
         }
-        made_of = identity.made_of(identity.before_data(request), self.dataset.record.made_of)
-        files = {name: sha256(output / name) for name in RUN_FILES if name != "metrics.json"}
+        made_of = identity.made_of(identity.before_data(run), self.dataset.record.made_of)
+        others = [name for name in RUN_FILES if name != "metrics.json"]
+        files = {name: sha256(request.output / name) for name in others}
         # As they were when the model was loaded; training and scoring may load others.
         loaded = fingerprint.loaded() | checkpoint.get("loaded", {}) | self.loaded
         return Record(made_of, files, loaded, content)
@@ -247,7 +235,7 @@ def costs_of_node(watch: costs.Watch) -> dict[str, Any]:
     ]
     last = watch.sessions[-1]
     waited = sum(session.waited for session in watch.sessions)
-    if watch.others is None:
+    if watch.others is None or watch.cores is None:
         contended = waited > CONTENDED * sum(session.cpu for session in watch.sessions)
     else:
         contended = watch.others > CONTENDED * len(watch.cores) * (last.ended - last.started)

@@ -1,5 +1,7 @@
 """Progress of a run: a bar on a terminal, a printed line per epoch, files that others can read."""
 
+from __future__ import annotations
+
 import contextlib
 import json
 import math
@@ -7,13 +9,19 @@ import os
 import select
 import sys
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
 from allcores.files import write_text
 from allcores.machine.costs import program_start
+
+if TYPE_CHECKING:
+    from allcores.parallel.world import World
+    from allcores_study.config.run import Run
 
 PATIENCE = 1.0  # seconds to wait until a line can be printed
 INTERVAL = 1.0  # seconds from one writing of epochs.csv to the next
@@ -55,10 +63,12 @@ class ProgressFile:
         begun: paths of the runs that have begun in this process or before it was forked.
     """
 
-    def __init__(self):
-        self.file, self.begun, self.began, self.noted = None, [], 0.0, 0.0
+    def __init__(self) -> None:
+        self.file: Path | None = None
+        self.begun: list[str] = []
+        self.began = self.noted = 0.0
 
-    def start_file(self, file, trained=()):
+    def start_file(self, file: str | Path, trained: Iterable[str] = ()) -> None:
         """Record in a file from now on; of an earlier attempt only these paths stay trained."""
         self.file = Path(file)
         with contextlib.suppress(OSError):
@@ -66,20 +76,20 @@ class ProgressFile:
         for path in trained:
             self.end(TRAINED, path)
 
-    def begin(self, path):
+    def begin(self, path: str) -> None:
         """Record that the run at a path begins."""
         self.began = self.noted = time.time()
         self.begun.append(path)
         self._note(path, state=BEGUN, began=self.began)
 
-    def epoch(self, epochs, loss, is_last):
+    def epoch(self, epochs: int, loss: float | None, is_last: bool) -> None:
         """Record the number of whole epochs of the latest run, and the loss of the last one."""
         now = time.time()
         if self.begun and (is_last or now - self.noted > max(INTERVAL, SHARE * (now - self.began))):
             self.noted = now
             self._note(self.begun[-1], epochs=epochs, loss=loss)
 
-    def end(self, state, path=None, error=""):
+    def end(self, state: str, path: str | None = None, error: str = "") -> None:
         """Record how a run has ended.
 
         Args:
@@ -92,7 +102,7 @@ class ProgressFile:
         for path in ended:
             self._note(path, state=state, **({"error": text} if text else {}))
 
-    def _note(self, path, **changes):
+    def _note(self, path: str, **changes: Any) -> None:
         # The training can do without, on a full disk.
         with contextlib.suppress(OSError):
             if self.file:
@@ -103,10 +113,10 @@ class ProgressFile:
 of_process = ProgressFile()  # of the job of this process; ranks, forked from it, add to it
 
 
-def read(file):
+def read(file: str | Path) -> dict[str, RunProgress]:
     """Path -> RunProgress of the runs that have begun, from a ProgressFile; a damaged line does not
     count."""
-    changes = {}
+    changes: dict[str, dict[str, Any]] = {}
     with contextlib.suppress(OSError):
         for line in Path(file).read_text(errors="replace").splitlines():
             with contextlib.suppress(ValueError, TypeError):
@@ -123,10 +133,10 @@ class EpochsFile:
         folder: of the run's results.
     """
 
-    def __init__(self, folder):
+    def __init__(self, folder: Path) -> None:
         self.folder, self.written = folder, -math.inf
 
-    def write(self, epochs):
+    def write(self, epochs: list[dict[str, Any]]) -> None:
         """Write a CSV of the epochs so far, with the seconds of training.
 
         Args:
@@ -135,11 +145,11 @@ class EpochsFile:
         names = [name for name in COLUMNS if epochs and epochs[-1].get(name) is not None]
         lines = [",".join(["epoch", *names, "seconds"])]
         for number, epoch in enumerate(epochs, start=1):
-            values = [number, *(epoch[name] for name in names), sum(epoch["phases"].values())]
-            lines.append(",".join(map(str, values)))
+            seconds = sum(epoch["phases"].values())
+            lines.append(",".join(map(str, [number, *(epoch[name] for name in names), seconds])))
         write_text(self.folder / "epochs.csv", "\n".join([*lines, ""]))
 
-    def add(self, epochs):
+    def add(self, epochs: list[dict[str, Any]]) -> None:
         """Record the last of these epochs; the others are recorded already."""
         if time.monotonic() - self.written > INTERVAL:
             self.write(epochs)
@@ -154,10 +164,13 @@ class Progress:
             first training step.
     """
 
-    def __init__(self, run, samples, batches, world, record):
+    def __init__(
+        self, run: Run, samples: int, batches: int, world: World, record: EpochsFile | None
+    ) -> None:
         self.run, self.samples, self.silent = run, samples, world.rank != 0
         self.record = record
-        self.start_up, self.patience = None, PATIENCE
+        self.start_up: float | None = None
+        self.patience = PATIENCE
         self.bar = tqdm(
             total=run.trained_epochs * batches,
             unit=" batches",
@@ -165,24 +178,25 @@ class Progress:
             disable=self.silent or not sys.stderr.isatty(),
         )
 
-    def resumed(self, epochs, step, batches):
+    def resumed(self, epochs: int, step: int, batches: int) -> None:
         """Print that the run was resumed, after how many epochs and steps of the next."""
         self.bar.update(epochs * batches + step)
         detail = f" and {step} of {batches} steps" if step else ""
         self._say(f"resumed after epoch {epochs} of {self.run.epochs}{detail}")
 
-    def batch(self):
+    def batch(self) -> None:
         self.bar.update()
         if self.start_up is None:
             self.start_up = time.time() - program_start(os.getppid())
 
-    def epoch(self, epochs):
+    def epoch(self, epochs: list[dict[str, Any]]) -> None:
         """Print and record the last epoch, on rank 0.
 
         Args:
             epochs: one record per epoch so far: {"loss", "lr", "phases": phase -> seconds}, perhaps
                 "validation_loss".
         """
+        assert self.record is not None  # rank 0 is on the first node
         self.record.add(epochs)
         done, record = len(epochs), epochs[-1]
         of_process.epoch(done, record["loss"], is_last=done == self.run.trained_epochs)
@@ -198,10 +212,10 @@ class Progress:
             f"{seconds:.2f} s  {self.samples / seconds:,.0f} samples/s  ({shares})"
         )
 
-    def close(self):
+    def close(self) -> None:
         self.bar.close()
 
-    def _say(self, line):
+    def _say(self, line: str) -> None:
         if self.silent:
             return
         # A line is dropped if nobody reads a full pipe: waiting would hold up the training.

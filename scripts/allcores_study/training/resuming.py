@@ -6,11 +6,25 @@ random numbers, loss so far and clock.
 Whether a checkpoint may be used is decided in checkpoints.py.
 """
 
+from __future__ import annotations
+
 import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from allcores_study.training.evaluation import is_over
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from allcores.loop.shared_model import SharedModel
+    from allcores.parallel.world import World
+    from allcores_study.training.checkpoints import Checkpoints
+    from allcores_study.training.optimizers import WeightAverage
+    from allcores_study.training.progress import Progress
+    from allcores_study.training.schedules import Schedule
 
 # Seconds until a checkpoint after an epoch, at least, and the share of a run that those take.
 INTERVAL, SHARE = 1.0, 0.02
@@ -27,14 +41,24 @@ class Saver:
         world: world.World.
     """
 
-    def __init__(self, checkpoints, shared, schedule, average, progress, batches, world):
+    def __init__(
+        self,
+        checkpoints: Checkpoints,
+        shared: SharedModel,
+        schedule: Schedule,
+        average: WeightAverage,
+        progress: Progress,
+        batches: int,
+        world: World,
+    ) -> None:
         self.checkpoints, self.shared, self.schedule = checkpoints, shared, schedule
         self.strategy = shared.strategy
         self.average, self.progress = average, progress
         self.batches, self.world = batches, world
-        self.middle, self.pauses, self.sent, self.saving = None, False, 0, 0.0
+        self.middle: dict[str, Any] | None = None
+        self.pauses, self.sent, self.saving = False, 0, 0.0
 
-    def resume(self, checkpoint):
+    def resume(self, checkpoint: dict[str, Any] | None) -> list[dict[str, Any]]:
         """Restore all but the shared model from a checkpoint, if any; returns the epochs so far."""
         if not checkpoint:
             return []
@@ -45,7 +69,7 @@ class Saver:
         self.progress.resumed(len(checkpoint["epochs"]), done, self.batches)
         return checkpoint["epochs"]
 
-    def begin_epoch(self):
+    def begin_epoch(self) -> tuple[int, float, float]:
         """Return (steps already done, learning rate at the beginning, this worker's loss so far).
 
         After a pause in the middle of an epoch these are restored, and so are random numbers and
@@ -61,7 +85,9 @@ class Saver:
         self.sent = -middle["sent"]
         return middle["step"], middle["lr"], state["total_loss"]
 
-    def after_step(self, epochs, step, lr, total_loss):
+    def after_step(
+        self, epochs: list[dict[str, Any]], step: int, lr: float, total_loss: float
+    ) -> bool:
         """Save if it is time to; returns whether to stop.
 
         Args:
@@ -87,7 +113,12 @@ class Saver:
         self.world.clock.enter("data")
         return self.world.pause.over(rank)
 
-    def after_epoch(self, epochs, model, validate):
+    def after_epoch(
+        self,
+        epochs: list[dict[str, Any]],
+        model: nn.Module,
+        validate: Callable[[dict[str, torch.Tensor]], tuple[dict[str, Any], Any]] | None,
+    ) -> bool:
         """Save if it is time to; returns whether to stop. The clock is stopped.
 
         Args:
@@ -115,16 +146,16 @@ class Saver:
         self.world.barrier()  # rank 0 may still read shared weights or query servers
         return self.pauses and self.world.pause.over(self.world.rank_on_node)
 
-    def _sent(self):
+    def _sent(self) -> int:
         """Bytes that were sent from node to node in this epoch."""
         return self.world.sent_between_nodes() - self.sent if self.world.nodes > 1 else 0
 
-    def _is_due(self, epochs):
+    def _is_due(self, epochs: list[dict[str, Any]]) -> bool:
         """Whether to save after this epoch: short ones would be spent on checkpoints."""
         is_last = self.pauses or is_over(self.progress.run, epochs)
         return is_last or self.world.pause.age > max(INTERVAL, self.saving / SHARE)
 
-    def _save(self, epochs, middle=None):
+    def _save(self, epochs: list[dict[str, Any]], middle: dict[str, Any] | None = None) -> None:
         began = time.perf_counter()
         self.checkpoints.save(
             {
