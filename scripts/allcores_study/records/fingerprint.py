@@ -8,6 +8,8 @@ loaded when it ended: see loaded().
 Parsed files are kept in the user's cache: parsing them all takes half a second.
 """
 
+from __future__ import annotations
+
 import ast
 import functools
 import hashlib
@@ -16,10 +18,14 @@ import os
 import sys
 import sysconfig
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from allcores import files
 from allcores_study import programs
 from allcores_study.config import component, registry
+
+if TYPE_CHECKING:
+    from allcores_study.config.run import Choice, Run
 
 STUDY = "allcores_study"
 # Modules that watch, name, place or end a run and do not affect its numbers. config/run.py does: it
@@ -41,16 +47,17 @@ EXCLUDED = (
 )
 
 
-_when_loaded = {}  # see loaded()
+_when_loaded: dict[str, str | None] = {}  # see loaded()
 
 
-def of_run(run):
+def of_run(run: Run) -> str:
     """The fingerprint of the code behind a Run: conduct(), its model, task, schedule, strategy."""
     return _digest(files_of_run(run))
 
 
-def files_of_run(run):
+def files_of_run(run: Run) -> dict[str, str]:
     """Module -> hash of every file that the fingerprint of a Run covers."""
+    parts: tuple[component.Component, ...]
     parts = registry.strategies()[run.strategy.name], registry.schedules()[run.schedule.name]
     parts += (registry.model(run.model.name), registry.loss(run.loss.name))
     if run.augmentation:
@@ -62,24 +69,24 @@ def files_of_run(run):
     return _reached(f"{STUDY}.training.experiment", *stacking, *sorted(modules))
 
 
-def of_recipe(run):
+def of_recipe(run: Run) -> str:
     """The fingerprint of the code that measures the fastest recipe for a Run's model."""
     modules = [part.module for part in (registry.model(run.model.name), registry.task(run.dataset))]
     return _digest(_reached(f"{STUDY}.training.recipes", *modules))
 
 
-def of_dataset(choice):
+def of_dataset(choice: Choice) -> str:
     """The fingerprint of the code that prepares the dataset of a Choice."""
     modules = registry.datasets()[choice.name].module, registry.task(choice).module
     return _digest(_reached(*modules, f"{STUDY}.data.storage"))
 
 
-def of_folds():
+def of_folds() -> str:
     """The fingerprint of the code that assigns samples to folds."""
     return _digest(_reached(f"{STUDY}.data.folds"))
 
 
-def of_script(name, *modules):
+def of_script(name: str, *modules: str) -> str:
     """The fingerprint of scripts/<name>.py and all it reaches.
 
     Args:
@@ -90,7 +97,7 @@ def of_script(name, *modules):
     return _digest(_reached(*sorted({*imported, *modules})) | {name: program["hash"]})
 
 
-def loaded():
+def loaded() -> dict[str, str | None]:
     """File -> hash of every module of the user's that this process has loaded, and name -> version
     of every installed package that these have brought.
 
@@ -109,7 +116,7 @@ def loaded():
 
 
 @functools.cache
-def _distributions(packages):
+def _distributions(packages: frozenset[str]) -> set[str]:
     """The names of the installed distributions that these packages are of, without torch, which is
     part of what identifies a run."""
     files = {name: getattr(sys.modules.get(name), "__file__", None) for name in packages}
@@ -125,7 +132,7 @@ def _distributions(packages):
 
 
 @functools.cache
-def _version(distribution):
+def _version(distribution: str) -> str | None:
     """Its version without a suffix of its build, such as +cpu; None: it is not installed."""
     try:
         return importlib.metadata.version(distribution).partition("+")[0]
@@ -134,7 +141,7 @@ def _version(distribution):
 
 
 @functools.lru_cache(maxsize=8)
-def _users_files(modules, folder):
+def _users_files(modules: frozenset[str], folder: Path) -> dict[str, Path]:
     """Name -> file, as in loaded(), of modules by their names; those of torch are thousands."""
     places = {getattr(sys.modules[name], "__file__", None) or "" for name in modules}
     # Before they are made paths, as nearly all of them are installed.
@@ -152,7 +159,7 @@ def _users_files(modules, folder):
     }
 
 
-def changed(loaded_files):
+def changed(loaded_files: dict[str, str | None]) -> list[str]:
     """The files and packages, of those that loaded() gave, that are gone or others now."""
     return [
         name
@@ -161,7 +168,7 @@ def changed(loaded_files):
     ]
 
 
-def _hash(file):
+def _hash(file: Path) -> str | None:
     """The hash of a file; None: it is gone."""
     try:
         return _contents(file)["hash"]
@@ -169,13 +176,13 @@ def _hash(file):
         return None
 
 
-def _digest(hashes):
+def _digest(hashes: dict[str, str]) -> str:
     lines = (f"{module} {digest}\n" for module, digest in sorted(hashes.items()))
     return f"code {hashlib.sha256(''.join(lines).encode()).hexdigest()[:16]}"
 
 
 @functools.cache
-def _reached(*modules):
+def _reached(*modules: str) -> dict[str, str]:
     """Module -> hash of the files of these modules and of all that they import."""
     hashes, waiting = {}, [name for module in modules for name in _with_packages(module)]
     while waiting:
@@ -193,7 +200,7 @@ def _reached(*modules):
 
 
 @functools.cache
-def _file(module):
+def _file(module: str) -> Path | None:
     """The file of a module of this library or of the user's; None: it is neither."""
     if programs.is_ours(module):
         stem = registry.LIBRARY.parent.joinpath(*module.split("."))
@@ -203,13 +210,13 @@ def _file(module):
     return None if file is None or is_installed(file) else file
 
 
-def _with_packages(module):
+def _with_packages(module: str) -> list[str]:
     """A module and the packages that it is in, whose files are run when it is imported."""
     parts = module.split(".")
     return [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
 
 
-def _targets(module, is_package, contents):
+def _targets(module: str, is_package: bool, contents: dict[str, Any]) -> list[str]:
     """The names of all modules that a file may import; some are names in a module instead."""
     package = (module if is_package else module.rpartition(".")[0]).split(".")
     targets = []
@@ -221,12 +228,12 @@ def _targets(module, is_package, contents):
     return list(dict.fromkeys(targets))
 
 
-def _contents(file):
+def _contents(file: Path) -> dict[str, Any]:
     return _cache().of(file)
 
 
 @functools.cache
-def _cache():
+def _cache() -> files.KeptDigests:
     """The cache of _parsed(), for this version of Python and of this file.
 
     Each copy of the library has its own: every run reads it, and one for all would grow.
@@ -236,7 +243,7 @@ def _cache():
     return files.KeptDigests(files.cache_folder() / name, _parsed)
 
 
-def _parsed(path):
+def _parsed(path: str) -> dict[str, Any]:
     """The hash and the imports of a file, as JSON can hold them.
 
     Returns:
@@ -252,7 +259,7 @@ def _parsed(path):
     imports = []
     for node in ast.walk(tree):
         if isinstance(getattr(node, "body", None), list):
-            node.body = [statement for statement in node.body if not _is_text(statement)]
+            node.body = [statement for statement in node.body if not _is_text(statement)]  # type: ignore[attr-defined]
         if isinstance(node, ast.Import):
             imports += [[0, alias.name, []] for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -261,14 +268,14 @@ def _parsed(path):
     return {"hash": text and hashlib.sha256(text.encode()).hexdigest(), "imports": imports}
 
 
-def _what_runs(statement):
+def _what_runs(statement: Any) -> list[ast.stmt]:
     """A statement as a list; of `if TYPE_CHECKING:` what comes after `else:`."""
     is_if = isinstance(statement, ast.If) and isinstance(statement.test, ast.Name)
     is_for_types = is_if and statement.test.id == "TYPE_CHECKING"
     return statement.orelse if is_for_types else [statement]
 
 
-def _is_text(node):
+def _is_text(node: ast.AST) -> bool:
     return (
         isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Constant)
@@ -276,7 +283,7 @@ def _is_text(node):
     )
 
 
-def is_installed(file):
+def is_installed(file: str | Path) -> bool:
     """Whether a file came with Python or a package manager: its version identifies it."""
     text = str(file)
     is_package = "/site-packages/" in text or "/dist-packages/" in text
@@ -284,7 +291,7 @@ def is_installed(file):
 
 
 @functools.cache
-def _places_of_installed():
+def _places_of_installed() -> tuple[str, ...]:
     """The folders of Python and its packages, with a slash at the end.
 
     Not all of their prefix: a project may lie in its virtual environment.

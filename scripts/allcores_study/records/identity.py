@@ -13,15 +13,24 @@ machine, the build of torch) changes no weights: a run that must be timed alone 
 was not, and only timings under the same conditions are compared.
 """
 
+from __future__ import annotations
+
 import functools
 import hashlib
 import importlib.metadata
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from allcores.files import read_json, write_json
 from allcores_study.records import fingerprint
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from allcores_study.config.run import Run
 
 # Of every record, beside what it says.
 PARTS = ("made_of", "files", "loaded")
@@ -40,12 +49,12 @@ class Record:
     """
 
     made_of: str
-    files: dict = field(default_factory=dict)
-    loaded: dict = field(default_factory=dict)
-    content: dict = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    loaded: dict[str, str | None] = field(default_factory=dict)
+    content: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, path):
+    def read(cls, path: str | Path) -> Record:
         """The Record in a file.
 
         Raises:
@@ -54,26 +63,26 @@ class Record:
         """
         content = read_json(path)
         try:
-            return cls(*(content.pop(part) for part in PARTS), content)
+            return cls(*(content.pop(part) for part in PARTS), content)  # type: ignore[call-arg]
         except KeyError as error:
             raise ValueError(f"{path} has no {error}. Delete it to make it again") from None
 
     @classmethod
-    def content_of(cls, path):
+    def content_of(cls, path: str | Path) -> dict[str, Any]:
         """The content of the Record in a file; {}: there is none, or it is damaged."""
         try:
             return cls.read(path).content
         except (OSError, ValueError, TypeError, AttributeError):
             return {}
 
-    def write(self, path, indent=1):
+    def write(self, path: str | Path, indent: int = 1) -> None:
         write_json(path, {part: getattr(self, part) for part in PARTS} | self.content, indent)
 
-    def is_current(self, made_of):
+    def is_current(self, made_of: str) -> bool:
         """Whether it was made of this, and no module of the user's was edited since."""
         return self.made_of == made_of and not fingerprint.changed(self.loaded)
 
-    def damaged_file(self, folder, digest):
+    def damaged_file(self, folder: str | Path, digest: Callable[[Path], str]) -> Path | None:
         """The first of the files that is gone or is not what was written; None: there is none.
 
         Args:
@@ -91,7 +100,7 @@ class Record:
         return None
 
 
-def before_data(run):
+def before_data(run: Run) -> dict[str, str]:
     """The part of a Run's identity that is known before its data: a dict of texts."""
     return {
         "settings": run.to_json(),
@@ -101,7 +110,7 @@ def before_data(run):
     }
 
 
-def made_of(known, data_made_of):
+def made_of(known: dict[str, str], data_made_of: str) -> str:
     """A digest of all that decides the weights of a Run and is known before its data.
 
     Args:
@@ -111,7 +120,7 @@ def made_of(known, data_made_of):
     return hashlib.sha256(_text([known, data_made_of]).encode()).hexdigest()[:32]
 
 
-def of_run(run, record, fold_of):
+def of_run(run: Run, record: Record, fold_of: np.ndarray | None) -> dict[str, str | None]:
     """The identity of a Run on a dataset.
 
     Args:
@@ -124,7 +133,7 @@ def of_run(run, record, fold_of):
     """
     digests, info = record.files, record.content
     other_digests = {name: digests.get(f"{name}.npy") for name in ("groups", "times")}
-    inputs = {"sha256": digests["inputs.npy"]}
+    inputs: dict[str, Any] = {"sha256": digests["inputs.npy"]}
     inputs |= {key: info.get(key) for key in ("train", "columns", "scale")}
     if info["vocabulary"]:
         inputs["vocabulary"] = info["vocabulary"]
@@ -134,7 +143,7 @@ def of_run(run, record, fold_of):
     return before_data(run) | {"inputs": _text(inputs), "targets": _text(targets), "folds": folds}
 
 
-def differences(other, identity):
+def differences(other: dict[str, Any], identity: dict[str, Any]) -> list[str]:
     """What differs between two identities: ["epochs", "the code", ...]."""
     parts = [
         f"the {key}" for key in identity if key != "settings" and other.get(key) != identity[key]
@@ -143,12 +152,12 @@ def differences(other, identity):
     return [key for key in ours if theirs.get(key) != ours[key]] + parts
 
 
-def _text(value):
+def _text(value: object) -> str:
     return json.dumps(value, sort_keys=True)
 
 
 @functools.cache
-def _version_of_estimator(path):
+def _version_of_estimator(path: str) -> str:
     """scikit-learn with its version, and the package of an import path if that is another one."""
     package = path.partition(":")[0].partition(".")[0]
     names = {"scikit-learn"}
@@ -158,6 +167,6 @@ def _version_of_estimator(path):
 
 
 @functools.cache
-def version_of_torch():
+def version_of_torch() -> str:
     """torch's version without its build suffix, such as +cpu; does not import torch."""
     return importlib.metadata.version("torch").partition("+")[0]

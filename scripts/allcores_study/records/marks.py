@@ -6,17 +6,21 @@ another name, which is not there: so Snakemake makes it, whatever the times of f
 records say. Of something damaged STEM.DIGEST-2 is asked for.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import re
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 # Of the part of a name behind the last dot.
 PATTERN = "[0-9a-f]{8}(?:-[0-9]+)?"
 
 
-def wanted(stem, made_of, is_valid):
+def wanted(stem: str | Path, made_of: str, is_valid: bool) -> str | None:
     """The mark to ask Snakemake for.
 
     Args:
@@ -34,7 +38,7 @@ def wanted(stem, made_of, is_valid):
     return f"{stem}.{made_of}" + (f"-{number}" if number > 1 else "")
 
 
-def put(mark):
+def put(mark: str | Path) -> None:
     """Write a mark in place of the earlier ones of the same thing."""
     mark = Path(mark)
     for earlier in _there(mark.with_suffix("")):
@@ -43,17 +47,17 @@ def put(mark):
     mark.touch()
 
 
-def add_flag(add, text="what to write last"):
+def add_flag(add: Callable[..., Any], text: str = "what to write last") -> None:
     """Add the flag for put_all() to a program, by its add_argument(); without it there is none."""
     add("--mark", action="append", default=[], metavar="FILE", help=text)
 
 
-def put_all(marks):
+def put_all(marks: Iterable[str | Path]) -> None:
     for mark in marks:
         put(mark)
 
 
-def date_back(marks):
+def date_back(marks: Iterable[str | Path]) -> None:
     """Set the times of those marks that are dated in the future to now.
 
     Snakemake ends a job as failed whose inputs are newer than what it has made.
@@ -65,7 +69,7 @@ def date_back(marks):
                 os.utime(mark)
 
 
-def _there(stem):
+def _there(stem: str | Path) -> list[Path]:
     """The marks that are there, sorted by name."""
     stem = Path(stem)
     name = re.compile(rf"{re.escape(stem.name)}\.{PATTERN}")

@@ -1,5 +1,7 @@
 """Paths in the results of a config, and what is there."""
 
+from __future__ import annotations
+
 import atexit
 import contextlib
 import dataclasses
@@ -8,9 +10,11 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from allcores import files
 from allcores.files import KeptDigests, write_text
@@ -19,6 +23,11 @@ from allcores_study.config.run import PATH, Conditions, digest
 from allcores_study.records import fingerprint
 from allcores_study.records.identity import Record
 from allcores_study.records.run_files import METRICS, RunFolder, Store, StoredRun, stored
+
+if TYPE_CHECKING:
+    from allcores_study.config.candidates import Selection
+    from allcores_study.config.grid import Table
+    from allcores_study.config.run import Run
 
 # Other folders in results/.
 RESERVED = ("bench", "by_hand", "default", "downloads")
@@ -55,35 +64,35 @@ class ResultsFolder:
 
     path: str
 
-    def config(self, config):
+    def config(self, config: dict[str, Any]) -> str:
         """The file of a whole config, with values from --config, named by its digest."""
         return f"{self.path}/configs/{digest(json.dumps(config))}.json"
 
     @property
-    def tried_out(self):
+    def tried_out(self) -> str:
         """The file of the counts from trying out models, see preflight."""
         return f"{self.path}/tried_out.json"
 
     @property
-    def recipe(self):
+    def recipe(self) -> str:
         """The file of the measured recipe of runs with `auto`, with wildcards. All candidates of a
         sweep share one, so that they compute alike and differ only in what varies."""
         return f"{self.path}/recipes/{{dataset}}/{{family}}_{{measured}}.json"
 
-    def recipe_of(self, run, table):
+    def recipe_of(self, run: Run, table: Table) -> str:
         """The file of the recipe of a Run of a grid.Table."""
         names = {"dataset": run.dataset.label, "family": table.family(run)}
         return self.recipe.format(**names, measured=run.measured)
 
-    def plan_file(self, name):
+    def plan_file(self, name: str) -> str:
         """A file or folder of the plan that is made before runs are trained."""
         return f"{self.path}/plan/{name}"
 
-    def call_file(self, name):
+    def call_file(self, name: str) -> str:
         """A file or folder that a call of snakemake writes about itself."""
         return f"{self.path}/calls/{name}"
 
-    def shared_job(self, call, number, suffix):
+    def shared_job(self, call: str, number: int | str, suffix: str) -> str:
         """A file of a job of several runs: its runs (json), its log (log), how far they are
         (jsonl), the mark that they are trained (done). The name of the call makes that of the mark
         new, so that it has to be made.
@@ -94,7 +103,7 @@ class ResultsFolder:
         """
         return f"{self.path}/calls/{call}/{number}.{suffix}"
 
-    def log(self, rule, name):
+    def log(self, rule: str, name: str) -> str | None:
         """The latest log of a job; None: there is none.
 
         Args:
@@ -105,32 +114,32 @@ class ResultsFolder:
         logs = stem.parent.glob(f"{stem.name}.{'[0-9a-f]' * 8}*.log")
         return max(map(str, logs), key=os.path.getmtime, default=None)
 
-    def report_log(self, study):
+    def report_log(self, study: str) -> str:
         """The log of the job that makes the results of a study."""
         return f"{self.path}/logs/report/{study}.log"
 
-    def run(self, path=PATH):
+    def run(self, path: str = PATH) -> str:
         return f"{self.path}/runs/{path}"
 
-    def metrics(self, path=PATH):
+    def metrics(self, path: str = PATH) -> str:
         """The record of a run, which is written when its other files are there."""
         return f"{self.run(path)}/metrics.json"
 
-    def progress(self, path):
+    def progress(self, path: str) -> str:
         """The file in which a run with a job of its own records how far it is, until that ends."""
         return f"{self.run(path)}/{PROGRESS}"
 
-    def has(self, path):
+    def has(self, path: str) -> bool:
         """Whether the results of a run are there."""
         is_there = all(Path(self.run(path), file).exists() for file in RUN_FILES)
         return is_there or path in self.store.runs
 
-    def run_files(self, path):
+    def run_files(self, path: str) -> RunFolder | StoredRun:
         """The run_files.RunFolder or StoredRun of a run; the former if there is neither."""
         own = RunFolder(self.run(path))
         return own if (own.place / METRICS).exists() else self.store.runs.get(path, own)
 
-    def record(self, path):
+    def record(self, path: str) -> Record | None:
         """The Record of the results of a run, with its Conditions and its digest as content; None:
         there are none, or they are damaged."""
         run_files = self.run_files(path)
@@ -141,7 +150,7 @@ class ResultsFolder:
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def damaged_file(self, path):
+    def damaged_file(self, path: str) -> Path | str | None:
         """The first file of a run that is gone or not what it wrote; None: there is none."""
         run_files = self.run_files(path)
         if isinstance(run_files, StoredRun):
@@ -152,28 +161,28 @@ class ResultsFolder:
         metrics, record = Path(self.metrics(path)), self.record(path)
         return record.damaged_file(metrics.parent, self.digests.of) if record else metrics
 
-    def is_of_an_earlier_version(self, path):
+    def is_of_an_earlier_version(self, path: str) -> bool:
         """Whether a run's metrics.json is sound, but not as this version writes it."""
         with contextlib.suppress(OSError, ValueError):
             return "made_of" not in files.read_json(self.metrics(path))
         return False
 
     @property
-    def store(self):
+    def store(self) -> Store:
         """The run_files.Store of its short runs."""
         return _store(self.path)
 
-    def keep(self, name, path, folder):
+    def keep(self, name: str, path: str, folder: str | Path) -> None:
         """Move the files of a short run from a folder into the store; see Store.add()."""
         self.store.add(name, path, folder, lambda record: _at_hand(record, Path(folder, METRICS)))
         shutil.rmtree(self.run(path), ignore_errors=True)  # of an earlier run with a job of its own
 
     @property
-    def digests(self):
+    def digests(self) -> KeptDigests:
         """KeptDigests of the files in the folder; of a metrics.json, see _recorded()."""
         return _digests(self.path)
 
-    def without_missing(self, table):
+    def without_missing(self, table: Table) -> Table:
         """A grid.Table without the runs that have no results, and the Selections that need them."""
         missing = {path for path in self.wanted_paths(table) if not self.has(path)}
         undecided = [
@@ -183,18 +192,18 @@ class ResultsFolder:
         ]
         return table.without(missing, undecided)
 
-    def data(self, run):
+    def data(self, run: Run) -> str:
         return self.dataset(run.dataset.label)
 
-    def dataset(self, label):
+    def dataset(self, label: str) -> str:
         """The folder of a prepared dataset."""
         return f"{self.path}/data/{label}"
 
-    def checkpoints(self, run):
+    def checkpoints(self, run: Run) -> str:
         full_run = dataclasses.replace(run, stop_after=None)  # continues from the shorter ones
         return f"{self.path}/checkpoints/{full_run.path}"
 
-    def discard_checkpoints(self, run):
+    def discard_checkpoints(self, run: Run) -> None:
         """Delete the checkpoints of a run, unless another run continues from them."""
         lock = Path(self.checkpoints(run), f"lock{SUFFIX}")
         # None are left, or a run of another study uses them.
@@ -206,15 +215,15 @@ class ResultsFolder:
                 lock.parent.rmdir()
 
     @property
-    def slurm_logs(self):
+    def slurm_logs(self) -> str:
         """The folder of the output files of SLURM jobs, in addition to their logs."""
         return f"{self.path}/logs/slurm"
 
-    def selection(self, path="{selection}"):
+    def selection(self, path: str = "{selection}") -> str:
         """The file of the candidates that a Selection keeps, by its path."""
         return f"{self.path}/selections/{path}.json"
 
-    def made_of_choice(self, selection, metric):
+    def made_of_choice(self, selection: Selection, metric: str) -> str:
         """A digest of all that decides what a Selection keeps: the code, the scores, the choice
         before. All of them are there.
 
@@ -222,48 +231,48 @@ class ResultsFolder:
             metric: name of the one that is compared.
         """
         code = fingerprint.of_script("select_candidate", registry.metric(metric).module)
-        paths = list(chain(*self.scored_paths(selection).values()))
+        paths = list(chain(*self.scored_paths(selection).values()))  # type: ignore[union-attr]
         scores = self.digests_of_results(paths)
         earlier = selection.previous and self.digests.of(self.selection(selection.previous.path))
         search = selection.search and dataclasses.asdict(selection.search)
         return digest(json.dumps([code, metric, scores, earlier, search, selection.suggests]))
 
-    def digests_of_results(self, paths):
+    def digests_of_results(self, paths: Iterable[str]) -> dict[str, str | None]:
         """Path -> digest of the results of each run; None: there are none."""
         records = ((path, self.record(path)) for path in paths)
-        return {path: record and record.content["sha256"] for path, record in records}
+        return {path: record and record.content["sha256"] for path, record in records}  # type: ignore[misc]
 
-    def kept_labels(self, selection):
+    def kept_labels(self, selection: Selection) -> list[str] | None:
         """The labels of the candidates that a Selection keeps; None: not known yet."""
         labels = self.choice_made(selection).get("kept", [None])
         return labels if set(labels) <= set(selection.final) else None
 
-    def suggested(self, selection):
+    def suggested(self, selection: Selection) -> dict[str, dict[str, Any]]:
         """Label -> {name: value} of the candidates that a Selection suggests, as far as known."""
         suggested, search = self.choice_made(selection).get("suggested", {}), selection.search
         # Another space may have been searched before.
         names = search and search.space.keys()
         return {label: values for label, values in suggested.items() if values.keys() == names}
 
-    def choice_made(self, selection):
+    def choice_made(self, selection: Selection) -> dict[str, Any]:
         """What a Selection has written down, see analysis.selection; {}: it is not made yet."""
         return Record.content_of(self.selection(selection.path))
 
-    def chosen_path(self, selection):
+    def chosen_path(self, selection: Selection) -> str | None:
         """The path of the final run that a Selection chooses; None: not known yet."""
         labels = self.kept_labels(selection)
         return selection.final[labels[0]] if labels else None
 
-    def scored_paths(self, selection):
+    def scored_paths(self, selection: Selection) -> dict[str, list[str]] | None:
         """Label -> paths of the inner runs of the candidates that a Selection compares: of all, or
         of those that the previous one has kept; None: not known yet."""
         if not selection.previous:
             return selection.inner
         labels = self.kept_labels(selection.previous)
         is_known = labels is not None and set(labels) <= set(selection.inner)
-        return {label: selection.inner[label] for label in labels} if is_known else None
+        return {label: selection.inner[label] for label in labels} if is_known else None  # type: ignore[union-attr]
 
-    def wanted_paths(self, table):
+    def wanted_paths(self, table: Table) -> list[str]:
         """Paths of the runs of a grid.Table that are to be trained; where a choice is not made yet,
         the first candidates stand for those that will be chosen."""
         selected = [
@@ -271,21 +280,21 @@ class ResultsFolder:
         ]
         return list(dict.fromkeys([*table.required, *selected]))
 
-    def _wanted(self, selection):
+    def _wanted(self, selection: Selection) -> Iterator[str]:
         yield from chain(*selection.rungs[0].inner.values())
         for rung in selection.rungs:
             yield from rung.paths_after(self.kept_labels(rung))
 
-    def study(self, name):
+    def study(self, name: str) -> str:
         return f"{self.path}/studies/{name}"
 
-    def csv(self, study, name):
+    def csv(self, study: str, name: str) -> str:
         """A tidy CSV or a table of a study."""
         return f"{self.study(study)}/{name}.csv"
 
 
 @functools.cache
-def _digests(folder):
+def _digests(folder: str) -> KeptDigests:
     """The KeptDigests of results and reports, saved for the next call."""
     digests = KeptDigests(Path(folder) / "digests.json", _recorded)
     atexit.register(digests.save)
@@ -293,11 +302,11 @@ def _digests(folder):
 
 
 @functools.cache
-def _store(folder):
+def _store(folder: str) -> Store:
     return Store(Path(folder) / "short_runs")
 
 
-def _recorded(path):
+def _recorded(path: str | Path) -> str | dict[str, Any]:
     """The digest of a file; of a metrics.json, what is needed of its Record, as a dict; of a store,
     the first damaged file of each run."""
     path = Path(path)
@@ -308,7 +317,7 @@ def _recorded(path):
     return dataclasses.asdict(_at_hand(Record.read(path), path))
 
 
-def _at_hand(record, path):
+def _at_hand(record: Record, path: Path) -> Record:
     """The Record of a run in a metrics.json, with what of its content decides whether it is
     valid."""
     names = [field.name for field in dataclasses.fields(Conditions)]
@@ -321,7 +330,7 @@ def _at_hand(record, path):
     return dataclasses.replace(record, content=content)
 
 
-def name_of(files):
+def name_of(files: Sequence[str | Path]) -> str:
     """The name of a config, under which its results lie in results/.
 
     It is the name of its file without the suffix, with the folders below `config`, if it is in a
@@ -354,7 +363,7 @@ def name_of(files):
     return name
 
 
-def _name_of_file(file):
+def _name_of_file(file: Path) -> str:
     folders = file.parts[:-1]
     if "config" in folders:
         last = len(folders) - 1 - folders[::-1].index("config")
@@ -362,24 +371,24 @@ def _name_of_file(file):
     return file.stem
 
 
-def note_origin(files, folder):
+def note_origin(files: Iterable[str | Path], folder: str | Path) -> None:
     """Write the config files of a folder of results into it."""
     Path(folder).mkdir(parents=True, exist_ok=True)
     write_text(Path(folder) / ORIGIN, _origin(files))
 
 
-def _origin(files):
+def _origin(files: Iterable[str | Path]) -> str:
     return "\n".join(os.path.relpath(file) for file in files)
 
 
-def _owner(file):
+def _owner(file: Path) -> str:
     try:
         return file.owner()
     except KeyError:  # it has a number only
         return f"user {file.stat().st_uid}"
 
 
-def foreign(files, folder):
+def foreign(files: Iterable[str | Path], folder: str | Path) -> list[str]:
     """[a finding] if a folder holds the results of other config files of the same name, else [].
 
     For instance, mine.yaml and config/mine.yaml share a name.

@@ -5,12 +5,16 @@ pandas.read_json(file, lines=True) reads as a table; NAME.bin has the runs' file
 other, compressed. So there are files for each job, and not for each run.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 import re
 import zlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from allcores.files import CHECKSUM, checksum, parse_json, sha256_of
 from allcores_study.records.identity import Record
@@ -24,13 +28,13 @@ SHOWN = ("accuracy", "r2", "loss", "training_seconds", "train_samples", "held_ou
 class RunFolder:
     """The files of a run in a folder of its own."""
 
-    def __init__(self, place):
+    def __init__(self, place: str | Path) -> None:
         self.place = Path(place)
 
-    def __str__(self):
+    def __str__(self) -> str:
         return str(self.place)
 
-    def read(self, name):
+    def read(self, name: str) -> bytes:
         """The content of a file, bytes.
 
         Raises:
@@ -53,12 +57,12 @@ class StoredRun:
     path: str
     file: Path
     record: Record
-    at: dict
+    at: dict[str, list[int]]
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{self.path} in {self.file}"
 
-    def read(self, name):
+    def read(self, name: str) -> bytes:
         """As RunFolder.read(); ValueError: it is damaged."""
         first, count = self.at[name]
         with self.file.open("rb") as file:
@@ -69,11 +73,11 @@ class StoredRun:
         except zlib.error:
             raise ValueError(f"{name} of {self} is not what the run wrote") from None
 
-    def damaged_file(self):
+    def damaged_file(self) -> str | None:
         """The first of its files that is gone or not what the run wrote; None: there is none."""
         return next((f"{self}: {name}" for name in self.at if not self._is_sound(name)), None)
 
-    def _is_sound(self, name):
+    def _is_sound(self, name: str) -> bool:
         try:
             digest = sha256_of(self.read(name))
         except (ValueError, OSError):
@@ -81,7 +85,7 @@ class StoredRun:
         return digest == (self.record.files | {METRICS: self.record.content["sha256"]})[name]
 
 
-def metrics(run_files):
+def metrics(run_files: RunFolder | StoredRun) -> dict[str, Any]:
     """The content of a run's metrics.json, a dict.
 
     Raises:
@@ -91,7 +95,7 @@ def metrics(run_files):
     return parse_json(run_files.read(METRICS), f"{run_files}/{METRICS}")
 
 
-def checked(run_files, run, name):
+def checked(run_files: RunFolder | StoredRun, run: dict[str, Any], name: str) -> bytes:
     """The content of a run's file, bytes, once it is known to be what the run wrote.
 
     Args:
@@ -112,7 +116,7 @@ def checked(run_files, run, name):
     return content
 
 
-def results_of(run_files):
+def results_of(run_files: RunFolder | StoredRun) -> Path | None:
     """The folder of the results of a config that a run is among; None: it is among none."""
     if isinstance(run_files, StoredRun):
         return run_files.file.parent.parent
@@ -120,7 +124,7 @@ def results_of(run_files):
     return above[0].parent if above else None
 
 
-def withdraw_stored(folder):
+def withdraw_stored(folder: str | Path) -> None:
     """Have earlier results of a run that are stored count as none: it was trained again.
 
     Args:
@@ -133,13 +137,13 @@ def withdraw_stored(folder):
                 _withdraw(index, path)
 
 
-def at(folder):
+def at(folder: str | Path) -> RunFolder | StoredRun:
     """The RunFolder of a run, or the StoredRun whose folder that would be."""
     found = below(folder)
     return found[0] if len(found) == 1 else RunFolder(folder)
 
 
-def below(folder):
+def below(folder: str | Path) -> list[RunFolder | StoredRun]:
     """The RunFolders and StoredRuns in a folder, sorted by their paths.
 
     Args:
@@ -166,12 +170,12 @@ class Store:
         folder: of its files.
     """
 
-    def __init__(self, folder):
+    def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        self._runs = None
+        self._runs: dict[str, StoredRun] | None = None
 
     @property
-    def runs(self):
+    def runs(self) -> dict[str, StoredRun]:
         """Path -> StoredRun, as of the last read_again(); of several, the one written last."""
         if self._runs is None:
             indices = sorted(self.files, key=lambda file: _place(file.stem))
@@ -179,20 +183,22 @@ class Store:
         return self._runs
 
     @property
-    def files(self):
+    def files(self) -> list[Path]:
         """The NAME.jsonl of each job that has added runs."""
         return [file for file in self.folder.glob("*.jsonl") if NAME.fullmatch(file.stem)]
 
-    def of_job(self, name):
+    def of_job(self, name: str) -> set[str]:
         """Paths of the runs that a job, CALL_NUMBER, has added, even if another one has since."""
         index = self.folder / f"{name}.jsonl"
         return {line["path"] for line in _lines(index)} if index.exists() else set()
 
-    def read_again(self):
+    def read_again(self) -> None:
         """Forget what was read: other processes have added runs."""
         self._runs = None
 
-    def add(self, name, path, folder, summary):
+    def add(
+        self, name: str, path: str, folder: str | Path, summary: Callable[[Record], Record]
+    ) -> None:
         """Move the files of a run into the store.
 
         Args:
@@ -219,13 +225,13 @@ class Store:
         folder.rmdir()
 
 
-def _withdraw(index, path):
+def _withdraw(index: Path, path: str) -> None:
     """Say in a NAME.jsonl that a run of it is superseded, so that it does not come back when the
     newer results are deleted."""
     _append(index, {"path": path, "superseded": True})
 
 
-def _append(index, line):
+def _append(index: Path, line: dict[str, Any]) -> None:
     """Add a dict with its checksum to a NAME.jsonl."""
     is_cut = index.exists() and index.read_bytes()[-1:] not in (b"\n", b"")
     with index.open("a") as lines:
@@ -233,15 +239,15 @@ def _append(index, line):
         lines.write(("\n" if is_cut else "") + text + "\n")
 
 
-def _place(name):
+def _place(name: str) -> tuple[int, int]:
     """What the names of stores are sorted by: call, then number of the job."""
     call, _, number = name.partition("_")
     return int(call, 16), int(number)
 
 
-def stored(index):
+def stored(index: Path) -> list[StoredRun]:
     """The StoredRuns in a NAME.jsonl, without superseded ones and damaged lines."""
-    found = {}
+    found: dict[str, StoredRun] = {}
     for line in _lines(index):
         path = line["path"]
         if "superseded" in line:
@@ -253,7 +259,7 @@ def stored(index):
     return list(found.values())
 
 
-def _lines(index):
+def _lines(index: Path) -> Iterator[dict[str, Any]]:
     """Yield the lines of a NAME.jsonl, dicts with a path."""
     for text in index.read_text(errors="replace").splitlines():
         with contextlib.suppress(ValueError):
