@@ -5,8 +5,12 @@ decides whether they should be narrow or wide: 200 runs on 48 cores take one cor
 take four each.
 """
 
+from __future__ import annotations
+
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from allcores.files import read_json, write_json
 from allcores.loop import named
@@ -14,6 +18,13 @@ from allcores_study import programs
 from allcores_study.config import grid, registry, schema
 from allcores_study.config.run import AUTO, digest
 from allcores_study.planning import plan
+
+if TYPE_CHECKING:
+    from allcores_study.config.grid import Table
+
+    Setup = dict[str, Any]
+    Setups = dict[tuple[str, str], Setup]  # (dataset, model) -> setup
+    Nested = dict[str, dict[str, Setup]]  # dataset -> model -> setup
 
 PROGRAM = programs.PROGRAMS / "plan.py"
 FILE = "chosen.json"  # in a plan
@@ -25,13 +36,15 @@ TOLERANCE = 0.02
 REFERENCE = schema.defaults("studies")["strategies"][0]
 
 
-def studies_of(config):
+def studies_of(config: dict[str, Any]) -> list[str]:
     """Names of the studies whose setups are to be chosen."""
     studies = config["studies"].items()
     return [name for name, study in studies if AUTO in study.get("strategies", [])]
 
 
-def with_saved(config, file, available):
+def with_saved(
+    config: dict[str, Any], file: str | Path, available: int | None
+) -> dict[str, Any] | None:
     """The config with the setups chosen before; None: they are for other settings or more cores.
 
     Args:
@@ -46,7 +59,7 @@ def with_saved(config, file, available):
         return None
 
 
-def _saved(config, name, file, available):
+def _saved(config: dict[str, Any], name: str, file: str | Path, available: int | None) -> Nested:
     """The setups in a file for a study.
 
     Raises:
@@ -58,7 +71,7 @@ def _saved(config, name, file, available):
     return saved["ways"]
 
 
-def with_reference(config):
+def with_reference(config: dict[str, Any]) -> dict[str, Any]:
     """The config with the reference in place of the setups still to be chosen, to count the
     runs."""
     setup = _setup(config, REFERENCE, 1)
@@ -69,7 +82,9 @@ def with_reference(config):
     return _with_setups(config, setups)
 
 
-def choose(config, planner, available, file):
+def choose(
+    config: dict[str, Any], planner: plan.Planner, available: int, file: str | Path
+) -> dict[str, Any]:
     """The config with a setup for each dataset and model of its studies with `auto`.
 
     Args:
@@ -91,10 +106,10 @@ def choose(config, planner, available, file):
             }
     Path(file).parent.mkdir(parents=True, exist_ok=True)
     write_json(file, chosen)
-    return with_saved(config, file, available)
+    return with_saved(config, file, available)  # type: ignore[return-value]
 
 
-def report_lines(config):
+def report_lines(config: dict[str, Any]) -> Iterator[str]:
     """A line for each dataset and model whose setup was chosen."""
     for name in studies_of(config):
         for dataset, of_models in config["studies"][name][grid.CHOSEN].items():
@@ -106,7 +121,7 @@ def report_lines(config):
                 )
 
 
-def _with_setups(config, setups):
+def _with_setups(config: dict[str, Any], setups: dict[str, Nested]) -> dict[str, Any]:
     """The config with setups: study -> dataset -> model -> setup."""
     studies = {
         name: study | ({grid.CHOSEN: setups[name]} if name in setups else {})
@@ -115,17 +130,19 @@ def _with_setups(config, setups):
     return config | {"studies": studies}
 
 
-def _settings(config, name):
+def _settings(config: dict[str, Any], name: str) -> str:
     """A digest of the settings that decide which setup is best; the machine also does."""
     study = config["studies"][name]
-    parts = {"recipe": [config.get(key) for key in grid.RECIPE]}
+    parts: dict[str, Any] = {"recipe": [config.get(key) for key in grid.RECIPE]}
     for section in ("models", "datasets"):
         entries = config.get(section) or {}
         parts |= {section: {label: entries.get(label) for label in study[section]}}
     return digest(json.dumps([parts, study], sort_keys=True))
 
 
-def _best_setups(config, name, planner, available):
+def _best_setups(
+    config: dict[str, Any], name: str, planner: plan.Planner, available: int
+) -> Nested:
     """Dataset -> model -> the setup by which the study ends soonest.
 
     One model after the other gets the setup that is best next to those of the others, twice.
@@ -134,10 +151,10 @@ def _best_setups(config, name, planner, available):
     only = config | {"studies": {name: study}}
     parts = _parts(study)
 
-    def table_of(setups):
+    def table_of(setups: Setups) -> Table:
         return grid.expand(_with_setups(only, {name: _nested(setups)})).to_plan()
 
-    def seconds(setups):
+    def seconds(setups: Setups) -> float:
         table = table_of(setups)
         return plan.pack(planner.of(table), table, available, planner.memory)[0]
 
@@ -158,11 +175,17 @@ def _best_setups(config, name, planner, available):
     return _nested(setups)
 
 
-def _parts(study):
+def _parts(study: dict[str, Any]) -> list[tuple[str, str]]:
     return [(dataset, model) for dataset in study["datasets"] for model in study["models"]]
 
 
-def _trainable(candidates, part, setups, table_of, planner):
+def _trainable(
+    candidates: list[Setup],
+    part: tuple[str, str],
+    setups: Setups,
+    table_of: Callable[[Setups], Table],
+    planner: plan.Planner,
+) -> Iterator[Setup]:
     """The candidates that can be trained, once they are measured.
 
     Raises:
@@ -181,15 +204,17 @@ def _trainable(candidates, part, setups, table_of, planner):
         raise ValueError(f"{part[1]} on {part[0]}: {problem}")
 
 
-def _nested(setups):
+def _nested(setups: Setups) -> Nested:
     """{(dataset, model): setup} as dataset -> model -> setup."""
-    nested = {dataset: {} for dataset, _ in setups}
+    nested: Nested = {dataset: {} for dataset, _ in setups}
     for (dataset, model), setup in setups.items():
         nested[dataset][model] = setup
     return nested
 
 
-def _candidates(config, study, model, available, runs):
+def _candidates(
+    config: dict[str, Any], study: dict[str, Any], model: str, available: int, runs: int
+) -> Iterator[Setup]:
     """The setups that may be best for a model, the simplest first.
 
     Args:
@@ -212,19 +237,19 @@ def _candidates(config, study, model, available, runs):
                 yield setup
 
 
-def _promising():
+def _promising() -> list[str]:
     """The reference, and the built-in strategies that end with its weights."""
     strategies = registry.strategies().items()
     return [REFERENCE, *(n for n, c in strategies if c.constants.get("equals_serial") == PROMISE)]
 
 
-def _widths(available, runs):
+def _widths(available: int, runs: int) -> list[int]:
     """Numbers of cores that a run may take: powers of two, all, and an equal share of all."""
     powers = {1 << power for power in range(available.bit_length())}
     return sorted({*powers, available, max(1, available // runs)})
 
 
-def _setup(config, label, cores):
+def _setup(config: dict[str, Any], label: str, cores: int) -> Setup:
     """The setup in which a strategy uses so many cores: as workers and servers, or as threads."""
     study = schema.defaults("studies") | {"strategies": [label], "cores": [cores]}
     _, _, workers, servers, threads = next(iter(grid.layouts(config, study)))

@@ -1,8 +1,15 @@
 """Which short runs share a job: a job of its own would cost them more than their training."""
 
+from __future__ import annotations
+
 import itertools
 import math
 from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from allcores_study.config.run import Conditions, Run
 
 # Seconds that a run takes at most to share a job.
 SHORT = 10.0
@@ -19,7 +26,7 @@ JOBS_PER_CORE, LEAST, LEAST_SUBMITTED = 4, 2.0, 30.0
 STRIPS, LEAST_IN_STRIP = 4, 8
 
 
-def is_short(run, seconds, conditions):
+def is_short(run: Run, seconds: float, conditions: Conditions) -> bool:
     """Whether a Run may share a job: short, on one node, and not to be timed alone.
 
     Args:
@@ -29,7 +36,14 @@ def is_short(run, seconds, conditions):
     return seconds < SHORT and run.nodes == 1 and not conditions.exclusive
 
 
-def deal(runs, seconds_of, cores, wanted, jobs=1, runs_per_job=None):
+def deal(
+    runs: Iterable[Run],
+    seconds_of: Callable[[Run], float],
+    cores: int | None,
+    wanted: float,
+    jobs: int = 1,
+    runs_per_job: int | None = None,
+) -> list[list[Run]]:
     """Groups of Runs that share a job, of about equal expected seconds.
 
     The runs of a group have one model, dataset, strategy and layout, so that they occupy equally
@@ -78,8 +92,11 @@ def deal(runs, seconds_of, cores, wanted, jobs=1, runs_per_job=None):
     return [group for group in groups if group]
 
 
-def _equal_parts(members, count, seconds_of):
+def _equal_parts(
+    members: list[Run], count: int, seconds_of: Callable[[Run], float]
+) -> list[list[Run]]:
     """A list of Runs cut into so many parts of about equal expected seconds; some may be empty."""
+    parts: list[list[Run]]
     parts, total = [[] for _ in range(count)], math.fsum(map(seconds_of, members))
     ended = itertools.accumulate(map(seconds_of, members))
     for run, end in zip(members, ended, strict=True):

@@ -5,19 +5,28 @@ step that was timed as the model was tried out, corrected by how far off it was 
 other kinds. Where nothing is known, it is a guess.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import json
 import math
 import statistics
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from allcores.machine import cores
 from allcores_study.planning import plan, preflight
 from allcores_study.planning.prediction import FORKED_MB, claimed
 from allcores_study.planning.workload import Sizes, Workload
 from allcores_study.records import run_files
+
+if TYPE_CHECKING:
+    from allcores_study.config.grid import Table
+    from allcores_study.config.run import Run
+    from allcores_study.records.results_folder import ResultsFolder
 
 START_UP, FORKED_START_UP = 3.0, 0.5  # seconds
 LEAST_WORK = 0.02  # seconds: loading, scoring and writing of the smallest run
@@ -49,16 +58,16 @@ class Estimates:
         forked: whether the runs are forked from a process with which they share memory.
     """
 
-    def __init__(self, table, folder, available, forked):
+    def __init__(self, table: Table, folder: ResultsFolder, available: int, forked: bool) -> None:
         self.table, self.folder = table, folder
         self.available, self.forked = available, forked
-        self.paths_of_kind = defaultdict(list)
+        self.paths_of_kind: defaultdict[tuple[Any, ...], list[str]] = defaultdict(list)
         for path, run in table.runs.items():
             self.paths_of_kind[_kind(run)].append(path)
         self.largest = functools.cache(self._largest)
         self.read_again()
 
-    def read_again(self):
+    def read_again(self) -> None:
         """Read everything again, after something has been measured."""
         self.folder.store.read_again()
         self.counts = preflight.counts(self.folder.tried_out)
@@ -68,22 +77,22 @@ class Estimates:
         self.ratios = functools.cache(self._ratios)
         self.largest = functools.cache(self._largest)
 
-    def seconds(self, run):
+    def seconds(self, run: Run) -> float:
         """Expected duration of a Run in seconds."""
         return self.expected(self._kind(run)).seconds
 
-    def work(self, run):
+    def work(self, run: Run) -> float:
         """The same without the start of a process: what it takes in a job of several."""
         start_up = FORKED_START_UP if self.forked else START_UP
         return max(LEAST_WORK, self.seconds(run) - start_up)
 
-    def minutes(self, runs):
+    def minutes(self, runs: Iterable[Run]) -> int:
         """A generous time limit for Runs, one after the other: a cluster ends what exceeds it."""
         expected = [self.expected(self._kind(run)) for run in runs]
         factor, least = LIMITS[all(one.measured for one in expected)]
         return max(least, math.ceil(factor * math.fsum(one.seconds for one in expected) / 60))
 
-    def memory_mb(self, run):
+    def memory_mb(self, run: Run) -> int:
         """Expected peak memory of a Run on each of its nodes in megabytes, generously: a cluster
         kills what exceeds it."""
         expected = self.expected(self._kind(run))
@@ -94,14 +103,14 @@ class Estimates:
             return torch_mb + round(claimed(of_node, processes) / 1e6)
         return torch_mb + round(FORKED_MB * (1 + processes) + of_node / 1e6)
 
-    def _kind(self, run):
+    def _kind(self, run: Run) -> tuple[Any, ...]:
         """See _kind(); a candidate that was suggested since is of a new one."""
         kind = _kind(run)
         if kind not in self.paths_of_kind:
             self.paths_of_kind[kind] = [run.path]
         return kind
 
-    def _expected(self, kind):
+    def _expected(self, kind: tuple[Any, ...]) -> Expected:
         run = self.table.runs[self.paths_of_kind[kind][0]]
         if expected := self.from_run(kind) or self._from_plan(run):
             return expected
@@ -111,7 +120,7 @@ class Estimates:
         correction = statistics.median(ratios_of.get(label) or all_ratios or [1.0])
         return dataclasses.replace(counted, seconds=correction * counted.seconds)
 
-    def _ratios(self):
+    def _ratios(self) -> dict[str, list[float]]:
         """Label of a model -> measured over counted seconds, of each kind of finished run."""
         ratios_of = defaultdict(list)
         for kind, paths in list(self.paths_of_kind.items()):
@@ -120,7 +129,7 @@ class Estimates:
                 ratios_of[run.model.label].append(finished.seconds / self._from_counts(run).seconds)
         return ratios_of
 
-    def _from_counts(self, run):
+    def _from_counts(self, run: Run) -> Expected:
         """Seconds and bytes by a step of its model, without those of torch."""
         trial = preflight.trial(run)
         known = self.counts.get(trial[0]) if trial else None
@@ -134,9 +143,10 @@ class Estimates:
         seconds = start_up + work / run.cores**SCALING
         return Expected(seconds, activations + copies, measured=False)
 
-    def _largest(self, family):
+    def _largest(self, family: str) -> dict[str, float]:
         """The most that a sample of any candidate of a sweep takes, for one that is suggested."""
         # A list first: a search adds runs meanwhile, in another thread.
+        runs: dict[str, Run] | list[Run]
         runs = {run.model.label: run for run in list(self.table.runs.values())}
         runs = [run for run in runs.values() if self.table.family(run) == family]
         trials = [trial for run in runs if (trial := preflight.trial(run))]
@@ -144,21 +154,22 @@ class Estimates:
         known = [counts for key, _ in trials if (counts := self.counts.get(key))]
         return {key: max(counts[key] for counts in known) for key in (known[0] if known else ())}
 
-    def _from_plan(self, run):
+    def _from_plan(self, run: Run) -> Expected | None:
         """By what a plan has measured; None: it has not."""
         if not self.planner.measurements.by_key:
             return None
         run_with_recipe = self.planner.with_known_recipe(run, self.table)
         sizes = run_with_recipe and Sizes.of(run_with_recipe, self.folder.data(run_with_recipe))
-        measurement = sizes and self.planner.measurements.known(Workload.of(run_with_recipe, sizes))
+        measurement = sizes and self.planner.measurements.known(Workload.of(run_with_recipe, sizes))  # type: ignore[arg-type]
         if not measurement:
             return None
+        assert run_with_recipe is not None and isinstance(sizes, Sizes)
         conditions = self.table.conditions[run.path]
         predicted = measurement.prediction(run_with_recipe, sizes, conditions.curves)
         seconds = predicted.seconds_among(0.0 if conditions.exclusive else 1.0)
         return Expected(seconds, predicted.memory, measured=True)
 
-    def _from_run(self, kind):
+    def _from_run(self, kind: tuple[Any, ...]) -> Expected | None:
         """By a finished run of that kind, on a processor like this one; None: there is none."""
         for path in self.paths_of_kind[kind]:
             if not self.folder.has(path):
@@ -191,7 +202,7 @@ class Expected:
     measured: bool
 
 
-def _kind(run):
+def _kind(run: Run) -> tuple[Any, ...]:
     """Equal for runs that differ only in schedule, fold and seed."""
     wildcards = run.wildcards
     return (

@@ -1,5 +1,7 @@
 """Measure a workload: train it for a second, with the program that trains it for hours."""
 
+from __future__ import annotations
+
 import dataclasses
 import os
 import signal
@@ -7,11 +9,13 @@ import statistics
 import sys
 import time
 import traceback
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +25,13 @@ from allcores_study.data import storage, tokens
 from allcores_study.data.tokens import Vocabulary
 from allcores_study.planning.prediction import Measurement
 from allcores_study.training import recipes
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from multiprocessing.context import ForkProcess
+
+    from allcores_study.config.run import Run
+    from allcores_study.planning.workload import Sizes, Workload
 
 # Seconds of a measured epoch, unless a step lasts longer, and of all epochs. The first epoch is
 # warm-up.
@@ -34,7 +45,7 @@ FEW = 2
 MOST_BYTES, HELD_OUT = 1 << 26, 256
 
 
-def measure(workload, sizes, copies):
+def measure(workload: Workload, sizes: Sizes, copies: int) -> Measurement:
     """Measure a workload alone, and as many copies of it at once as the cores have room for.
 
     Torch must have been imported, and not been used: processes are forked.
@@ -48,6 +59,7 @@ def measure(workload, sizes, copies):
     """
     images = max(1, MOST_BYTES // int(np.prod(workload.shape)))
     most_steps = max(1, min(sizes.train, images) // _batch(workload))
+    folder: str | Path
     with TemporaryDirectory() as folder:
         folder = Path(folder)
         if workload.run.is_estimator:
@@ -68,17 +80,24 @@ def measure(workload, sizes, copies):
     return _measurement(steps, first, alone, busy, held_out, weights)
 
 
-def _batch(workload):
+def _batch(workload: Workload) -> int:
     """Samples in a step; an estimator is fitted to all in a single one."""
-    return workload.run.batch_size or workload.run.train_size
+    return workload.run.batch_size or workload.run.train_size  # type: ignore[return-value]
 
 
-def _weights(folder):
+def _weights(folder: Path) -> int:
     """The size of the weights of a measured run, in bytes."""
     return (folder / "copy_0" / "output" / "weights.pt").stat().st_size
 
 
-def _measurement(steps, first, alone, busy, held_out, weights):
+def _measurement(
+    steps: int,
+    first: dict[str, Any],
+    alone: dict[str, Any],
+    busy: list[dict[str, Any]],
+    held_out: int,
+    weights: int,
+) -> Measurement:
     """The Measurement that follows from the metrics of conduct().
 
     Args:
@@ -114,19 +133,21 @@ def _measurement(steps, first, alone, busy, held_out, weights):
     )
 
 
-def _step_seconds(metrics, steps):
+def _step_seconds(metrics: dict[str, Any], steps: int) -> float:
     """Seconds per step, without the first epoch if there are others."""
     epochs = metrics["epochs"][1:] or metrics["epochs"]
     return statistics.mean(epoch["seconds"] for epoch in epochs) / steps
 
 
-def _other_seconds(metrics):
+def _other_seconds(metrics: dict[str, Any]) -> float:
     """Seconds in which a run was neither trained nor scored."""
     seconds = sum(session["ended"] - session["started"] for session in metrics["sessions"])
     return seconds - metrics["training_seconds"] - metrics["evaluation_seconds"]
 
 
-def _trained(workload, folder, steps, epochs, held_out, copies=1):
+def _trained(
+    workload: Workload, folder: Path, steps: int, epochs: int, held_out: int, copies: int = 1
+) -> list[dict[str, Any]]:
     """The metrics of conduct() for copies of a workload that are trained at once."""
     train = steps * _batch(workload)
     data = folder / f"data_{train}_{held_out}"
@@ -134,6 +155,7 @@ def _trained(workload, folder, steps, epochs, held_out, copies=1):
         _write_samples(data, workload, train + held_out, train)
     run = dataclasses.replace(workload.run, epochs=epochs)
     if not run.is_estimator:
+        assert run.optimizer is not None
         # The learning rate is so small that random data cannot make the loss diverge.
         options = run.optimizer.options | {"lr": TINY_RATE}
         run = dataclasses.replace(
@@ -143,7 +165,7 @@ def _trained(workload, folder, steps, epochs, held_out, copies=1):
     return [child.result() for child in children]
 
 
-def _write_samples(folder, sizes, count, train):
+def _write_samples(folder: Path, sizes: Sizes | Workload, count: int, train: int) -> None:
     """Write random images, or other samples of that shape, or the examples again and again.
 
     Args:
@@ -160,7 +182,7 @@ def _write_samples(folder, sizes, count, train):
     samples = storage.Samples(shape, [inputs], targets, names, train, dtype=inputs.dtype)
     samples.own_task = sizes.task
     samples.scale = not sizes.examples
-    samples.vocabulary = sizes.vocabulary and Vocabulary(tokens.OWN, sizes.vocabulary)
+    samples.vocabulary = sizes.vocabulary and Vocabulary(tokens.OWN, sizes.vocabulary)  # type: ignore[assignment]
     storage.write(folder, samples)
 
 
@@ -168,11 +190,11 @@ def _write_samples(folder, sizes, count, train):
 class _Child:
     """A process that trains, as a job of the workflow would."""
 
-    process: object
-    answer: object
+    process: ForkProcess
+    answer: Connection
 
     @classmethod
-    def start(cls, run, data, folder):
+    def start(cls, run: Run, data: Path, folder: Path) -> _Child:
         context = get_context("fork")
         receiver, sender = context.Pipe(duplex=False)
         process = context.Process(target=_train, args=(run, data, folder, sender))
@@ -180,7 +202,7 @@ class _Child:
         sender.close()
         return cls(process, receiver)
 
-    def result(self):
+    def result(self) -> dict[str, Any]:
         try:
             metrics, problem = self.answer.recv()
         except EOFError:
@@ -192,7 +214,7 @@ class _Child:
         return metrics | {"end_seconds": time.time() - metrics["ended"]}
 
 
-def _train(run, data, folder, sender):
+def _train(run: Run, data: Path, folder: Path, sender: Connection) -> None:
     from allcores_study.training.experiment import conduct
 
     lifetime.die_with_parent()
@@ -214,7 +236,7 @@ def _train(run, data, folder, sender):
 
 
 @contextmanager
-def _silence():
+def _silence() -> Iterator[None]:
     """Discard all output of this process and its workers."""
     sys.stdout.flush()
     originals = [os.dup(stream) for stream in (1, 2)]
@@ -230,8 +252,9 @@ def _silence():
             os.close(original)
 
 
-def calibrate(run, sizes, available, file):
+def calibrate(run: Run, sizes: Sizes, available: int, file: str | Path) -> None:
     """Measure the recipe of a run on random images: see recipes.calibrate()."""
+    folder: str | Path
     with TemporaryDirectory() as folder:
         folder = Path(folder)
         _write_samples(folder / "data", sizes, 2, 1)

@@ -1,5 +1,8 @@
 """Predicts when runs end that Snakemake's greedy scheduler packs onto cores and memory."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -19,7 +22,9 @@ class QueuedRun:
     after: float = 0.0
 
 
-def pack(jobs, cores, memory=float("inf")):
+def pack(
+    jobs: Iterable[QueuedRun], cores: int, memory: float = float("inf")
+) -> tuple[float, float]:
     """Start each QueuedRun, in the given order, as soon as there is room; later ones fill in.
 
     Args:

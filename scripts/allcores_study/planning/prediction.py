@@ -1,7 +1,14 @@
 """Predict what a run will take from the Measurement of its workload. No torch."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from allcores_study.config.run import Run
+    from allcores_study.planning.workload import Sizes
 
 # Megabytes per process of a run, where processes are forked from one that has imported torch.
 FORKED_MB = 80
@@ -9,7 +16,7 @@ FORKED_MB = 80
 MEMORY_MARGIN = 1.25
 
 
-def claimed(memory, processes, process_mb=FORKED_MB):
+def claimed(memory: float, processes: int, process_mb: float = FORKED_MB) -> float:
     """The bytes that a run claims when runs are packed.
 
     Args:
@@ -49,7 +56,7 @@ class Measurement:
     end_seconds: float
     contended: bool = False
 
-    def prediction(self, run, sizes, curves=False):
+    def prediction(self, run: Run, sizes: Sizes, curves: bool = False) -> Prediction:
         """The Prediction for a Run of this workload, if it trains all its epochs.
 
         Args:
@@ -91,16 +98,16 @@ class Prediction:
     memory: int
     contended: bool = False
 
-    def training_among(self, share):
+    def training_among(self, share: float) -> float:
         """Seconds of training with runs at work on that share of the other cores, 0..1."""
         return self.training * (1 + (self.slower - 1) * share)
 
-    def seconds_among(self, share):
+    def seconds_among(self, share: float) -> float:
         """Seconds from its start to its end, with runs at work on that share of the others."""
         return self.training_among(share) + self.other
 
 
-def duration(seconds):
+def duration(seconds: float) -> str:
     """In words: "4.8 s", "48 s", "3 min 20 s", "2 h 05 min"."""
     if seconds < 59.5:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"

@@ -1,10 +1,14 @@
 """Try out each kind of run on two samples before any job starts, in a process with torch."""
 
+from __future__ import annotations
+
 import dataclasses
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from allcores.files import read_json, write_json
 from allcores.machine import lifetime
@@ -13,10 +17,19 @@ from allcores_study.config import checks, registry, sweeps
 from allcores_study.config.run import Run, digest
 from allcores_study.records import fingerprint, identity
 
+if TYPE_CHECKING:
+    from allcores_study.config.grid import Table
+
 PROGRAM = programs.PROGRAMS / "check_models.py"
 
 
-def findings(config, table, files, cache, command):
+def findings(
+    config: dict[str, Any],
+    table: Table,
+    files: Sequence[str | Path],
+    cache: str | Path,
+    command: Sequence[str | Path],
+) -> list[str]:
     """Try out the runs of a grid.Table; returns a line for each problem that prevents training.
 
     Args:
@@ -50,7 +63,7 @@ def findings(config, table, files, cache, command):
     return checks.located(problems, yaml_files.places(files)[0])
 
 
-def _is_known(trial, cached):
+def _is_known(trial: dict[str, Any], cached: dict[str, Any] | None) -> bool:
     """Whether a trial has been successful, with the same modules of the user's as there are now."""
     return (
         cached is not None
@@ -59,25 +72,26 @@ def _is_known(trial, cached):
     )
 
 
-def counts(cache):
+def counts(cache: str | Path) -> dict[str, dict[str, float]]:
     """Key of each successful trial -> what a sample took in it."""
     return {key: trial["counts"] for key, trial in _cached(cache).items()}
 
 
-def _cached(cache):
+def _cached(cache: str | Path) -> dict[str, Any]:
     try:
         return read_json(cache)
     except (OSError, ValueError):  # none yet, or damaged: it only saves time
         return {}
 
 
-def _trials(table):
+def _trials(table: Table) -> dict[str, dict[str, Any]]:
     """Key -> trial, for the runs of a grid.Table about whose dataset enough is known."""
-    trials = {}
+    trials: dict[str, dict[str, Any]] = {}
     for run in table.runs.values():
         key, request = trial(run) or (None, None)
         if key is None:
             continue
+        assert request is not None
         strategies = trials.setdefault(key, request | {"strategies": []})["strategies"]
         # With a single worker most strategies have no effect: see Strategy.is_alone().
         constants = registry.strategies()[run.strategy.name].constants
@@ -88,14 +102,15 @@ def _trials(table):
     return trials
 
 
-def trial(run):
+def trial(run: Run) -> tuple[str, dict[str, Any]] | None:
     """(key, arguments of trials.tried_out() without strategies) for a Run; None: too little is
     known of its dataset. Runs that differ in nothing else share one trial."""
     metadata = registry.metadata(run.dataset)
     if metadata is None:
         return None
+    plain: Any = run.plain  # mypy cannot check fields by names in a dict
     minimal = dataclasses.replace(
-        run.plain,
+        plain,
         dataset=dataclasses.replace(run.dataset, label="", options={}),
         **dict.fromkeys(("folds", "fold", "inner_folds", "inner_fold", "train_size")),
         **{"seed": 0, "epochs": 1},
@@ -120,7 +135,7 @@ def trial(run):
     return digest(json.dumps(parts)), request
 
 
-def _try_out(trials, command):
+def _try_out(trials: list[dict[str, Any]], command: Sequence[str | Path]) -> list[dict[str, Any]]:
     """The answers to the trials, up to the one at which the program that tries them out ended."""
     request = json.dumps(trials)
     process = subprocess.run(

@@ -1,13 +1,21 @@
 """What it takes to train a model on a sample: seconds on a thread, and bytes."""
 
+from __future__ import annotations
+
 import time
+from collections.abc import Callable
 
 import torch
 
 LONG_ENOUGH, MOST_TIMED = 0.05, 32  # seconds and samples by which a step is timed
 
 
-def of_a_sample(model, inputs, criterion, targets):
+def of_a_sample(
+    model: torch.nn.Module,
+    inputs: torch.Tensor,
+    criterion: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    targets: torch.Tensor,
+) -> dict[str, float]:
     """What it takes to train a model on a sample.
 
     Args:
@@ -33,7 +41,12 @@ def of_a_sample(model, inputs, criterion, targets):
     }
 
 
-def _seconds_of_a_sample(model, inputs, criterion, targets):
+def _seconds_of_a_sample(
+    model: torch.nn.Module,
+    inputs: torch.Tensor,
+    criterion: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+    targets: torch.Tensor,
+) -> float:
     """Timed with as many samples, MOST_TIMED at most, as take LONG_ENOUGH."""
     while True:
         criterion(model(inputs).float(), targets).backward()  # the first time takes longer
@@ -47,11 +60,11 @@ def _seconds_of_a_sample(model, inputs, criterion, targets):
         )
 
 
-def _activation_bytes(model, inputs):
+def _activation_bytes(model: torch.nn.Module, inputs: torch.Tensor) -> int:
     activations = {}
     weights = {tensor.untyped_storage().data_ptr() for tensor in model.parameters()}
 
-    def keep(tensor):
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
         memory = tensor.untyped_storage()
         if memory.data_ptr() not in weights:
             activations[memory.data_ptr()] = memory.nbytes()

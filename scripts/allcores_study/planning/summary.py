@@ -1,9 +1,17 @@
 """A plan as tables and sentences: per setup and per study."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
 import pandas as pd
 
 from allcores_study.planning import plan
 from allcores_study.planning.prediction import duration
+
+if TYPE_CHECKING:
+    from allcores_study.config.grid import Table
 
 # Bytes that a run leaves on disk in addition to its weights: metrics and a trace.
 RECORD_BYTES = 50_000
@@ -11,7 +19,7 @@ RECORD_BYTES = 50_000
 SETUP = ["dataset", "model", "train_size", "strategy", "nodes", "workers", "threads", "cores"]
 
 
-def of_setups(planned, table, available):
+def of_setups(planned: list[plan.Planned], table: Table, available: int) -> pd.DataFrame:
     """A row per setup of each model, the fastest first.
 
     seconds: of one run; samples_per_second: in training; both slowed down by its neighbours. The
@@ -42,7 +50,7 @@ def of_setups(planned, table, available):
     )
 
 
-def _row(item, busy, table, available):
+def _row(item: plan.Planned, busy: int, table: Table, available: int) -> dict[str, Any]:
     run, crowd = table.runs[item.path], item.crowd(busy, available)
     return {
         "dataset": run.dataset.label,
@@ -60,7 +68,9 @@ def _row(item, busy, table, available):
     }
 
 
-def of_studies(planned, table, available, memory):
+def of_studies(
+    planned: list[plan.Planned], table: Table, available: int, memory: float
+) -> pd.DataFrame:
     """A row per study, as if it were called alone, and one for all of them together.
 
     core_hours: claimed by its runs; seconds: until its last run has ended; memory_mb: the most that
@@ -97,7 +107,9 @@ def of_studies(planned, table, available, memory):
     return pd.DataFrame(rows)
 
 
-def report_lines(setups, studies, available, cores_here):
+def report_lines(
+    setups: pd.DataFrame, studies: pd.DataFrame, available: int, cores_here: int
+) -> Iterator[str]:
     """Lines for a terminal.
 
     Args:
@@ -135,7 +147,7 @@ def report_lines(setups, studies, available, cores_here):
         )
 
 
-def _processes(row):
+def _processes(row: pd.Series) -> str:
     """Workers, threads and cores in words."""
     workers = f"{row['workers']} worker{'s' if row['workers'] > 1 else ''}"
     threads = "" if str(row["threads"]) == "1" else f" x {row['threads']} threads"

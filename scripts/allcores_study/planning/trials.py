@@ -1,5 +1,7 @@
 """Try a run on two random samples before it starts: do its parts fit together?"""
 
+from __future__ import annotations
+
 import contextlib
 import faulthandler
 import importlib
@@ -11,8 +13,10 @@ import sys
 import sysconfig
 import tempfile
 import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from multiprocessing import get_context
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -27,6 +31,15 @@ from allcores_study.tasks import base as tasks
 from allcores_study.training import losses, models, schedules
 from allcores_study.training.optimizers import maker_of
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torch import Tensor, nn
+
+    from allcores_study.config.run import Choice, Run
+
+    Build = Callable[[], nn.Module]
+
 LONGEST = 1000  # characters of a problem
 LONGEST_TRIAL = 1e6  # seconds; faulthandler takes no infinite ones
 STEPS = 10**9  # of a schedule that is only made to see whether it can be; enough for any
@@ -40,13 +53,13 @@ class UnfitPartError(Exception):
         problem: in one line.
     """
 
-    def __init__(self, place, problem):
+    def __init__(self, place: tuple[str, ...], problem: str) -> None:
         super().__init__(place, problem)
         self.place, self.problem = place, problem
 
 
 @contextlib.contextmanager
-def _blame(*place):
+def _blame(*place: str) -> Iterator[None]:
     """Raise whatever is raised inside, perhaps by a user's code, as a fault of the part there."""
     try:
         yield
@@ -61,13 +74,13 @@ def _blame(*place):
         raise UnfitPartError(place, problem + _line_of_user(error)) from error
 
 
-def _line_of_user(error):
+def _line_of_user(error: BaseException) -> str:
     """Where an error was raised in code that is neither ours nor installed, in brackets; or ""."""
     frames = traceback.extract_tb(error.__traceback__)
     return _users_line([(frame.filename, frame.lineno) for frame in frames])
 
 
-def _users_line(frames):
+def _users_line(frames: Iterable[tuple[str, int | str | None]]) -> str:
     """The last of these (file, line) in code that is neither ours nor installed, in brackets."""
     ours = map(str, (programs.PROGRAMS, registry.ENGINE, registry.LIBRARY))
     known = *ours, *map(sysconfig.get_path, ("purelib", "stdlib"))
@@ -75,7 +88,15 @@ def _users_line(frames):
     return " ({}, line {})".format(*lines[-1]) if lines else ""
 
 
-def answer(run, shape, task, strategies=(), examples=None, vocabulary=None, limit=math.inf):
+def answer(
+    run: Run,
+    shape: Sequence[int],
+    task: tasks.Task,
+    strategies: Sequence[Choice] = (),
+    examples: list[Any] | None = None,
+    vocabulary: int | None = None,
+    limit: float = math.inf,
+) -> dict[str, Any]:
     """What tried_out() finds, in a child process: whatever a model does to torch's settings, and
     threads that it leaves, end with it.
 
@@ -92,7 +113,7 @@ def answer(run, shape, task, strategies=(), examples=None, vocabulary=None, limi
     # Files, not pipes: a process that the model has started would keep those open.
     with tempfile.TemporaryFile("w+") as answered, tempfile.TemporaryFile("w+") as stack:
 
-        def try_out():
+        def try_out() -> None:
             die_with_parent()
             del sys.argv[1:]  # which the model's module may read, and are not its own
             # A thread of C's, which waits for nobody; it ends this process.
@@ -117,14 +138,14 @@ def answer(run, shape, task, strategies=(), examples=None, vocabulary=None, limi
             file.seek(0)
         if text := answered.read():
             return json.loads(text)
-        return {"problem": _ended(child.exitcode, stack.read(), limit), "place": _place(run)}
+        return {"problem": _ended(child.exitcode, stack.read(), limit), "place": _place(run)}  # type: ignore[arg-type]
 
 
-def _place(run):
+def _place(run: Run) -> tuple[str, str]:
     return "models", run.model.label
 
 
-def _ended(status, stack, limit):
+def _ended(status: int, stack: str, limit: float) -> str:
     """Why a child that tried out a model has not answered, in a line.
 
     Args:
@@ -137,7 +158,14 @@ def _ended(status, stack, limit):
     return f"the model was tried out for {limit:g} s without an end{_users_line(frames[::-1])}"
 
 
-def tried_out(run, shape, task, strategies=(), examples=None, vocabulary=None):
+def tried_out(
+    run: Run,
+    shape: Sequence[int],
+    task: tasks.Task,
+    strategies: Sequence[Choice] = (),
+    examples: list[Any] | None = None,
+    vocabulary: int | None = None,
+) -> dict[str, Any]:
     """Train the model of a run for one step; returns what a sample takes.
 
     Args:
@@ -163,7 +191,7 @@ def tried_out(run, shape, task, strategies=(), examples=None, vocabulary=None):
         return _try_out(run, task, strategies, build, _inputs(shape, examples, vocabulary))
 
 
-def check_in_child(run, data_folder, limit):
+def check_in_child(run: Run, data_folder: str | Path, limit: float) -> None:
     """Try out a run on samples like those of a prepared dataset; see answer().
 
     Raises:
@@ -179,14 +207,16 @@ def check_in_child(run, data_folder, limit):
         raise ValueError(f"{said['place'][1]}: {said['problem']}")
 
 
-def _inputs(shape, examples, vocabulary):
+def _inputs(shape: Sequence[int], examples: list[Any] | None, vocabulary: int | None) -> Tensor:
     """The inputs of two samples."""
     if examples is None:
         return torch.randn(2, *shape, generator=torch.Generator().manual_seed(0))
     return torch.tensor(examples).long() if vocabulary else torch.tensor(examples).float()
 
 
-def _try_out(run, task, strategies, build, inputs):
+def _try_out(
+    run: Run, task: tasks.Task, strategies: Sequence[Choice], build: Build, inputs: Tensor
+) -> dict[str, Any]:
     """Train a new model for one step on two samples; returns what tried_out() does.
 
     Raises:
@@ -210,6 +240,7 @@ def _try_out(run, task, strategies, build, inputs):
     targets = task.examples(2, inputs.shape[1:])
     with _blame("models", run.model.label, "optimizer"):
         optimizer = maker_of(run)(model.parameters())
+    assert run.optimizer is not None
     with _blame("schedules", run.schedule.label):
         schedules.Schedule(run.schedule, run.optimizer.options["lr"], STEPS).end_batch()
     with _blame("models", run.model.label, "loss"):
@@ -240,7 +271,7 @@ def _try_out(run, task, strategies, build, inputs):
             return note
 
 
-def _check_strategy(strategy, model, label):
+def _check_strategy(strategy: Choice, model: nn.Module, label: str) -> None:
     """Check that a strategy, a Choice, can train the model of a label, which has its gradients."""
     with _blame("strategies", strategy.label):
         strategy_class = registry.strategies()[strategy.name].load()
@@ -249,7 +280,7 @@ def _check_strategy(strategy, model, label):
             raise ValueError(f"cannot train {label}: it {problem}")
 
 
-def _check_output(scores, task, inputs, when):
+def _check_output(scores: object, task: tasks.Task, inputs: Tensor, when: str) -> None:
     if torch.is_tensor(scores) and not scores.is_floating_point():
         raise ValueError(f"the model's output is {scores.dtype} {when}; expected torch.float32")
     expected = (2, *task.output_shape(tuple(inputs.shape[1:])))
@@ -270,7 +301,7 @@ def _check_output(scores, task, inputs, when):
         )
 
 
-def _evaluated(model, inputs):
+def _evaluated(model: nn.Module, inputs: Tensor) -> Any:
     """The output of a model in evaluation."""
     model.eval()
     seed_all(0)  # of a dropout that is on in evaluation, too
@@ -278,7 +309,9 @@ def _evaluated(model, inputs):
         return model(inputs.clone())
 
 
-def _check_state_dict(build, state_dict, inputs, scores):
+def _check_state_dict(
+    build: Build, state_dict: dict[str, Any], inputs: Tensor, scores: Tensor
+) -> None:
     """Check that a model's outputs depend on its state_dict alone, which is what is saved.
 
     Args:
@@ -289,7 +322,7 @@ def _check_state_dict(build, state_dict, inputs, scores):
         ValueError: with the same weights, two that are built with other random numbers differ.
     """
 
-    def scores_of_another(seed):
+    def scores_of_another(seed: int) -> Tensor:
         seed_all(seed)
         model = build()
         model.load_state_dict(state_dict)
@@ -307,11 +340,13 @@ def _check_state_dict(build, state_dict, inputs, scores):
         )
 
 
-def _takes_several_workers(strategy):
+def _takes_several_workers(strategy: Choice) -> bool:
     return not registry.strategies()[strategy.name].constants.get("one_worker")
 
 
-def _check_mean(criterion, scores, targets, loss):
+def _check_mean(
+    criterion: Callable[[Tensor, Tensor], Tensor], scores: Tensor, targets: Tensor, loss: float
+) -> None:
     """Check that a loss of the user's is the mean over samples, so that workers can share it."""
     parts = [float(criterion(scores[at : at + 1], targets[at : at + 1])) for at in range(2)]
     if not math.isclose(sum(parts) / 2, loss, rel_tol=1e-4, abs_tol=1e-6):
@@ -321,7 +356,7 @@ def _check_mean(criterion, scores, targets, loss):
         )
 
 
-def _note_on_softmax(scores, loss):
+def _note_on_softmax(scores: Tensor, loss: str) -> dict[str, str]:
     """{"note": a sentence} if scores, (2, classes), are probabilities already, of which the loss
     takes the softmax again; else {}."""
     is_twice = loss == "CrossEntropyLoss" and scores.dim() == 2 and scores.shape[1] > 1
@@ -331,7 +366,7 @@ def _note_on_softmax(scores, loss):
     return {}
 
 
-def _check_log_probabilities(scores, loss):
+def _check_log_probabilities(scores: Tensor, loss: str) -> None:
     """Check that exp(scores), (2, classes), are probabilities, up to rounding in half precision."""
     sums = scores.logsumexp(dim=1)
     if not torch.allclose(sums, torch.zeros(2), atol=0.05):
@@ -341,7 +376,7 @@ def _check_log_probabilities(scores, loss):
         )
 
 
-def _scores(model, inputs):
+def _scores(model: nn.Module, inputs: Tensor) -> Any:
     """The model's output; a model of numbers that gets tokens is told what they are."""
     try:
         return model(inputs)
@@ -358,7 +393,7 @@ def _scores(model, inputs):
         ) from error
 
 
-def _try_out_another(run, model, inputs):
+def _try_out_another(run: Run, model: nn.Module, inputs: Tensor) -> None:
     """Try a second batch, of another size, as the last one of an epoch is.
 
     Raises:
@@ -375,12 +410,13 @@ def _try_out_another(run, model, inputs):
         ) from error
 
 
-def _try_out_one(run, build, sample):
+def _try_out_one(run: Run, build: Build, sample: Tensor) -> None:
     """Try one sample, if a worker's share of a batch may be that: batch norm cannot train on it.
 
     Raises:
         ValueError: the model cannot be trained on one sample, and some worker gets no more.
     """
+    assert run.batch_size is not None
     if run.batch_size // run.workers > 1:
         return
     model = build()

@@ -1,10 +1,13 @@
 """What decides the speed and the duration of a run: its workload and its sizes. No torch."""
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import importlib.metadata
 import json
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from allcores.machine import cores
 from allcores_study.config import registry
@@ -13,6 +16,9 @@ from allcores_study.data import storage
 from allcores_study.records import fingerprint
 from allcores_study.tasks import base as tasks
 from allcores_study.tasks.base import Task
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -26,15 +32,15 @@ class Sizes:
         examples, vocabulary: see data.metadata.Metadata.
     """
 
-    shape: tuple
+    shape: tuple[int, ...]
     task: Task
     train: int
     held_out: int
-    examples: list | None = None
+    examples: list[Any] | None = None
     vocabulary: int | None = None
 
     @classmethod
-    def of(cls, run, data_folder):
+    def of(cls, run: Run, data_folder: str | Path) -> Sizes | None:
         """The sizes of a Run, from the prepared dataset or else from its metadata; None: unknown.
 
         Args:
@@ -59,7 +65,7 @@ class Sizes:
         for folds, fold in ((run.folds, run.fold), (run.inner_folds, run.inner_fold)):
             if folds is not None:
                 held_out = round(train / (folds + is_ordered))
-                train = held_out * (fold + 1) if is_ordered else train - held_out
+                train = held_out * (fold + 1) if is_ordered else train - held_out  # type: ignore[operator]
         train = min(train, run.train_size or train)
         train = round(train * (1 - (run.validation or 0)))
         return cls(tuple(shape), task, train, held_out, examples, vocabulary)
@@ -76,15 +82,16 @@ class Workload:
     """
 
     run: Run
-    shape: tuple
+    shape: tuple[int, ...]
     task: Task
-    examples: list | None = dataclasses.field(default=None, compare=False)
+    examples: list[Any] | None = dataclasses.field(default=None, compare=False)
     vocabulary: int | None = None
 
     @classmethod
-    def of(cls, run, sizes):
+    def of(cls, run: Run, sizes: Sizes) -> Workload:
         """The workload of a Run whose recipe is filled in."""
         splits = ("folds", "fold", "inner_folds", "inner_fold", "train_size", "validation")
+        neutral: dict[str, Any]
         neutral = dict.fromkeys((*splits, "patience", "stop_after")) | {"seed": 0, "epochs": 1}
         if run.is_estimator:  # its speed depends on how many samples there are
             neutral["train_size"] = sizes.train
@@ -101,7 +108,7 @@ class Workload:
         return cls(plain_run, sizes.shape, sizes.task, sizes.examples, sizes.vocabulary)
 
     @functools.cached_property
-    def key(self):
+    def key(self) -> str:
         """Equal for runs with the same workload, code, processor and version of torch."""
         assert AUTO not in self.run.recipe.values()
         settings = json.loads(self.run.to_json())
@@ -116,7 +123,7 @@ class Workload:
         return digest(json.dumps([*parts, importlib.metadata.version("torch")]))
 
     @property
-    def title(self):
+    def title(self) -> str:
         run = self.run
         batches = "" if run.is_estimator else f", batches of {run.batch_size}"
         return f"{run.model.name} {run.strategy.name} {run.layout}{batches}"
