@@ -42,33 +42,33 @@ STOPPING = 3.0  # seconds after which a request to stop is repeated
 
 
 def main(flags):
-    request = commandline.run_of(flags)
-    node = node_of(request)
+    configured = commandline.run_of(flags)
+    node = node_of(configured)
     is_by_hand = not (flags.settings and flags.output)
     if not (is_by_hand or node or progress.of_process.file):  # the last: of a shared job
         flags.output.mkdir(parents=True, exist_ok=True)
         # If this one fails, the results of an earlier run are not shown as its own.
         (flags.output / METRICS).unlink(missing_ok=True)
         progress.of_process.start_file(flags.output / PROGRESS)
-        progress.of_process.begin(request.path)
-    dataset = request.dataset
+        progress.of_process.begin(configured.path)
+    dataset = configured.dataset
     data_folder = flags.data or BY_HAND / "data" / f"{dataset.label}_{dataset.digest}"
     if not flags.data:
         # Loading may compute with torch; ranks cannot be forked from a process with its threads.
         cores.set_thread_variables(1)
         preparation.prepare(dataset, "results/downloads", data_folder)
     # numpy and torch read these when they are imported, so that has to wait until here.
-    cores.set_thread_variables(request.plain.threads_per_worker)
+    cores.set_thread_variables(configured.plain.threads_per_worker)
     lean_torch.import_torch()
     from allcores_study.planning import trials
     from allcores_study.stacking import stacks as stacking
     from allcores_study.tasks import base as tasks
     from allcores_study.training import results
-    from allcores_study.training.experiment import assist, conduct
+    from allcores_study.training.experiment import join, train_and_score
 
     if not flags.settings:  # the workflow has already tried its models (check_models.py)
-        trials.check_in_child(request.plain, data_folder, flags.timeout)
-    run = with_recipe(request, flags, data_folder) if request.has_auto else request
+        trials.check_in_child(configured.plain, data_folder, flags.timeout)
+    run = with_recipe(configured, flags, data_folder) if configured.has_auto else configured
     cores.set_thread_variables(run.threads_per_worker)
     needed = run.cores_on_node
     if flags.cores is not None and flags.cores < needed and not flags.oversubscribe:
@@ -79,32 +79,35 @@ def main(flags):
     if needed > cores.allowed():
         print(f"{needed} threads on {cores.allowed()} cores: expect it to be slow", flush=True)
 
-    entry = entry_of(flags, run, request, data_folder)
+    request = request_of(flags, run, configured, data_folder)
     if node:
-        assist(run, node, data_folder, flags.fold_of, entry.checkpoint_folder, entry.execution)
+        join(request, node)
         return
     if not flags.settings:  # the folders of the workflow's results are its own
-        results.refuse_foreign(entry.output, entry.checkpoint_folder)
-    elif stacks := stacking.stacks_of([entry])[0]:
+        results.refuse_foreign(request.output, request.checkpoint_folder)
+    elif stacks := stacking.stacks_of([request])[0]:
         stacking.train_stacks(stacks)
-        finish(flags, entry)
+        finish(flags, request)
         return
-    result = conduct(*vars(entry).values())
-    finish(flags, entry)
+    result = train_and_score(request)
+    finish(flags, request)
     if result["diverged"]:
-        print(f"diverged after {len(result['epochs'])} whole epochs; recorded in {entry.output}")
+        print(f"diverged after {len(result['epochs'])} whole epochs; recorded in {request.output}")
     else:
         task = tasks.named(result["task"], result["outputs"])
         print(
             f"{task.in_words(result)} on {result['held_out_samples']:,} held-out "
-            f"samples; {result['training_seconds']:.2f} s of training; results in {entry.output}"
+            f"samples; {result['training_seconds']:.2f} s of training; results in {request.output}"
         )
 
 
-def entry_of(flags, run, request, data_folder):
-    """The stacking.Entry of the run that the flags describe."""
-    from allcores_study.stacking.stacks import Entry
-    from allcores_study.training.experiment import Execution
+def request_of(flags, run, configured, data_folder):
+    """The RunRequest of the run that the flags describe.
+
+    Args:
+        run, configured: with what is `auto` filled in, and without.
+    """
+    from allcores_study.training.run_request import Execution, RunRequest
 
     # One folder per set of settings, so that two runs by hand never share one.
     name = f"{run.model.label}_{run.strategy.label}_w{run.workers}_{run.digest}"
@@ -115,22 +118,22 @@ def entry_of(flags, run, request, data_folder):
         60 * flags.checkpoint_minutes,
         ends_process=True,
     )
-    return Entry(
-        run,
-        data_folder,
-        flags.fold_of,
-        flags.checkpoints or BY_HAND / "checkpoints" / name,
-        flags.output or BY_HAND / name,
-        request,
-        execution,
-        Conditions(flags.curves, flags.exclusive),
-        flags.cores_of_call,
+    return RunRequest(
+        run=run,
+        configured=configured,
+        data_folder=data_folder,
+        checkpoint_folder=flags.checkpoints or BY_HAND / "checkpoints" / name,
+        output=flags.output or BY_HAND / name,
+        fold_file=flags.fold_of,
+        execution=execution,
+        conditions=Conditions(flags.curves, flags.exclusive),
+        cores_of_call=flags.cores_of_call,
     )
 
 
-def finish(flags, entry):
+def finish(flags, request):
     """Say that the results of a run are there, in place of earlier ones."""
-    run_files.withdraw_stored(entry.output)
+    run_files.withdraw_stored(request.output)
     marks.put_all(flags.mark)
 
 
@@ -188,21 +191,22 @@ def several(flags_of_job):
     from allcores_study.stacking import stacks as stacking
 
     def stack(job, tell):
-        entries = {}
+        requests = {}
         for path, arguments in job.to_train.items():
             flags = parsed(arguments, given)
-            request, data_folder = commandline.run_of(flags), flags.data
-            run = with_recipe(request, flags, data_folder) if request.has_auto else request
-            entries[path] = entry_of(flags, run, request, data_folder)
-        path_of = {entry.output: path for path, entry in entries.items()}
-        stacks, others = stacking.stacks_of(entries.values())
-        for entry, why in others:
-            print(f"{path_of[entry.output]} is trained alone: {why}", flush=True)
-        tell([path_of[entry.output] for entry, _ in others])
+            run = configured = commandline.run_of(flags)
+            if configured.has_auto:
+                run = with_recipe(configured, flags, flags.data)
+            requests[path] = request_of(flags, run, configured, flags.data)
+        path_of = {request.output: path for path, request in requests.items()}
+        stacks, others = stacking.stacks_of(requests.values())
+        for request, why in others:
+            print(f"{path_of[request.output]} is trained alone: {why}", flush=True)
+        tell([path_of[request.output] for request, _ in others])
         stacking.train_stacks(
             stacks,
-            begin=lambda entry: job.begin(path_of[entry.output]),
-            end=lambda entry: job.end(path_of[entry.output], entry.output),
+            begin=lambda request: job.begin(path_of[request.output]),
+            end=lambda request: job.end(path_of[request.output], request.output),
         )
 
     failed = job.train(

@@ -44,6 +44,7 @@ from allcores_study.config.run import (  # noqa: E402
 from allcores_study.data import preparation  # noqa: E402
 from allcores_study.training import experiment, resuming  # noqa: E402
 from allcores_study.training.optimizers import make_chosen  # noqa: E402
+from allcores_study.training.run_request import RunRequest  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
 # Nothing of the calling environment's own threads or allotment may reach what a test starts; what
@@ -285,19 +286,19 @@ class Laboratory:
             preparation.prepare(choice, self.folder / "downloads", folder)
         return folder
 
-    def conduct(self, run, name="run", curves=False):
+    def trained(self, run, name="run", curves=False):
         """What metrics.json says, and the final weights."""
         output = self.folder / name
-        metrics = experiment.conduct(
-            run,
-            self.data(run.dataset),
-            None,
-            self.checkpoints(name),
-            output,
-            conditions=Conditions(curves=curves),
-        )
+        request = self.request(run, name, conditions=Conditions(curves=curves))
+        metrics = experiment.train_and_score(request)
         torch.set_num_threads(1)
         return metrics, torch.load(output / "weights.pt")
+
+    def request(self, run, name="run", **more):
+        """The RunRequest of a run, with further fields of it."""
+        given = {"run": run, "configured": run, "data_folder": self.data(run.dataset)}
+        given |= {"checkpoint_folder": self.checkpoints(name), "output": self.folder / name}
+        return RunRequest(**given | more)
 
     def checkpoints(self, name):
         return self.folder / "checkpoints" / name
@@ -345,17 +346,17 @@ def laboratory(tmp_path):
 
 @pytest.fixture(scope="session")
 def reference(tmp_path_factory):
-    """What a run gives, which many tests compare others with: each is conducted once."""
+    """What a run gives, which many tests compare others with: each is trained once."""
     laboratory = Laboratory(tmp_path_factory.mktemp("reference"))
     known = {}
 
-    def conduct(run):
+    def train_and_score(run):
         key = run.to_json()
         if key not in known:
-            known[key] = laboratory.conduct(run)
+            known[key] = laboratory.trained(run)
         return known[key]
 
-    return conduct
+    return train_and_score
 
 
 def same_weights(one, other):

@@ -19,7 +19,7 @@ cores.set_thread_variables(CORES)
 lean_torch.import_torch()
 
 import usual  # noqa: E402
-from conduct import conduct, images, run_of, samples_per_second  # noqa: E402
+from train_once import images, run_of, samples_per_second, train_once  # noqa: E402
 
 from allcores_study.config import registry  # noqa: E402
 from allcores_study.data import preparation, storage  # noqa: E402
@@ -46,7 +46,7 @@ def ours(folder, name, dataset, batch):
         precision="auto",
         memory_format="auto",
     )
-    return samples_per_second(conduct(run, folder))
+    return samples_per_second(train_once(run, folder))
 
 
 def the_usual(folder, name, dataset, batch):

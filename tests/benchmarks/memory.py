@@ -13,7 +13,7 @@ from allcores.machine import cores, lean_torch
 cores.set_thread_variables(1)
 lean_torch.import_torch()
 
-from conduct import conduct, images, run_of  # noqa: E402
+from train_once import images, run_of, train_once  # noqa: E402
 
 MODEL, SIZE = sized(("vgg19", 32), ("lenet", 16))
 WORKERS = sized(sorted({1, 2, 4, 8, cores.allowed()}), [2])
@@ -29,7 +29,7 @@ def megabytes(strategy, workers):
         batch_size=BATCH,
     )
     with tempfile.TemporaryDirectory() as folder:
-        return conduct(run, folder)["peak_memory_bytes"] / 1e6
+        return train_once(run, folder)["peak_memory_bytes"] / 1e6
 
 
 def compare():

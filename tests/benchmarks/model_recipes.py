@@ -10,7 +10,7 @@ CORES = cores.allowed()
 cores.set_thread_variables(CORES)
 lean_torch.import_torch()
 
-from conduct import images, run_of  # noqa: E402
+from train_once import images, run_of  # noqa: E402
 
 from allcores.files import read_json  # noqa: E402
 from allcores_study.data import preparation  # noqa: E402

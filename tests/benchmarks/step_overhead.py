@@ -18,7 +18,7 @@ lean_torch.import_torch()
 import dataclasses  # noqa: E402
 
 import torch  # noqa: E402
-from conduct import conduct, run_of  # noqa: E402
+from train_once import run_of, train_once  # noqa: E402
 
 from allcores_study.config.run import Choice  # noqa: E402
 from allcores_study.data import preparation  # noqa: E402
@@ -77,7 +77,7 @@ def seconds_of_a_run(epochs):
     run = of_epochs(epochs)
     with tempfile.TemporaryDirectory() as folder:
         began = time.perf_counter()
-        conduct(run, folder)
+        train_once(run, folder)
         return time.perf_counter() - began
 
 

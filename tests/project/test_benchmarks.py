@@ -9,7 +9,7 @@ from conftest import ENVIRONMENT, OF_CALLS, OF_PROGRAMS, ROOT, warm, warm_folder
 
 FOLDER = ROOT / "tests" / "benchmarks"
 # Parts of others; and one that needs the 30 MB of Fashion-MNIST, which a test cannot have.
-EXCLUDED = {"conduct", "measure", "mnist_example", "run_all", "side_by_side", "usual"}
+EXCLUDED = {"measure", "mnist_example", "run_all", "side_by_side", "train_once", "usual"}
 EXCLUDED |= {"grid_search", "fashion_mnist"}
 
 

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from functools import partial
 
 import pandas as pd
 import patience
@@ -19,6 +18,7 @@ from test_strategies import ENDLESS, alive, started
 from allcores.parallel import failures
 from allcores_study.config.run import Choice
 from allcores_study.training import experiment
+from allcores_study.training.run_request import Execution
 
 # Calls a program through a shell, as Snakemake does, and waits.
 CALLER = """
@@ -235,9 +235,9 @@ def test_a_model_that_hangs_on_one_worker_is_named_there(
     (tmp_path / f"hanging_{strategy}.py").write_text(HANGING)
     model = Choice("mine", f"hanging_{strategy}:Net", {})
     run = using(Choice(strategy, strategy, {}), 2, vary(model=model))
-    monkeypatch.setattr(experiment, "Execution", partial(experiment.Execution, timeout=3.0))
+    request = laboratory.request(run, execution=Execution(timeout=3.0))
     with pytest.raises(failures.RankFailedError, match=r"worker 1 .* hangs, in the phase compute"):
-        laboratory.conduct(run)
+        experiment.train_and_score(request)
 
 
 THREADED = """

@@ -66,7 +66,7 @@ def test_a_table_is_learnt_as_well_as_by_scikit_learns_own_network(laboratory, n
     if is_stacked:
         records = [record for record, _ in stack(laboratory, runs)[0]]
     else:
-        records = [laboratory.conduct(one, f"fold{fold}")[0] for fold, one in enumerate(runs)]
+        records = [laboratory.trained(one, f"fold{fold}")[0] for fold, one in enumerate(runs)]
     ours = [record["r2" if numbers else "accuracy"] for record in records]
     assert len(ours) == FOLDS
     rival = theirs(name, epochs, assignable.folds(FOLDS, run.seed), table)

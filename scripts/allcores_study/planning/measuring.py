@@ -98,7 +98,7 @@ def _measurement(
     held_out: int,
     weights: int,
 ) -> Measurement:
-    """The Measurement that follows from the metrics of conduct().
+    """The Measurement that follows from the metrics of train_and_score().
 
     Args:
         steps: per epoch.
@@ -148,7 +148,7 @@ def _other_seconds(metrics: dict[str, Any]) -> float:
 def _trained(
     workload: Workload, folder: Path, steps: int, epochs: int, held_out: int, copies: int = 1
 ) -> list[dict[str, Any]]:
-    """The metrics of conduct() for copies of a workload that are trained at once."""
+    """The metrics of train_and_score() for copies of a workload that are trained at once."""
     train = steps * _batch(workload)
     data = folder / f"data_{train}_{held_out}"
     if not data.exists():
@@ -215,7 +215,8 @@ class _Child:
 
 
 def _train(run: Run, data: Path, folder: Path, sender: Connection) -> None:
-    from allcores_study.training.experiment import conduct
+    from allcores_study.training.experiment import train_and_score
+    from allcores_study.training.run_request import RunRequest
 
     lifetime.die_with_parent()
     lifetime.adopt_orphans()
@@ -225,7 +226,14 @@ def _train(run: Run, data: Path, folder: Path, sender: Connection) -> None:
         signal.signal(number, signal.SIG_IGN)  # its parent ends, and this process with it
     try:
         with _silence():
-            metrics = conduct(run, data, None, folder / "checkpoints", folder / "output")
+            request = RunRequest(
+                run=run,
+                configured=run,
+                data_folder=data,
+                checkpoint_folder=folder / "checkpoints",
+                output=folder / "output",
+            )
+            metrics = train_and_score(request)
         sender.send((metrics, None))
     except KeyboardInterrupt:
         sender.send((None, "it was stopped"))

@@ -51,7 +51,7 @@ _when_loaded: dict[str, str | None] = {}  # see loaded()
 
 
 def of_run(run: Run) -> str:
-    """The fingerprint of the code behind a Run: conduct(), its model, task, schedule, strategy."""
+    """The fingerprint of the code of a Run: the training, its model, task, schedule, strategy."""
     return _digest(files_of_run(run))
 
 

@@ -69,4 +69,4 @@ def test_a_run_is_trained_once_without_flock(laboratory, monkeypatch):
         Checkpoints(laboratory.checkpoints("run"), "", epochs=1),
         pytest.raises(ValueError, match="another process trains the same run"),
     ):
-        laboratory.conduct(RUN)
+        laboratory.trained(RUN)

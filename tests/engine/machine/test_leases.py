@@ -178,7 +178,7 @@ def test_each_worker_is_kept_to_a_core_of_its_own(laboratory, monkeypatch, machi
         train(*arguments)
 
     monkeypatch.setattr(loop, "train", note_affinity_and_train)
-    metrics, _ = laboratory.conduct(using(DDP, 2))
+    metrics, _ = laboratory.trained(using(DDP, 2))
     seen = [json.loads((laboratory.folder / str(rank)).read_text()) for rank in range(2)]
     assert seen == [[core] for core in metrics["cores"]["pinned"]]
     assert os.sched_getaffinity(0) == before
@@ -186,7 +186,7 @@ def test_each_worker_is_kept_to_a_core_of_its_own(laboratory, monkeypatch, machi
 
 
 def test_a_run_that_shares_its_cores_says_so(laboratory, machine):
-    metrics, _ = laboratory.conduct(using(DDP, 2 * len(os.sched_getaffinity(0)), epochs=40))
+    metrics, _ = laboratory.trained(using(DDP, 2 * len(os.sched_getaffinity(0)), epochs=40))
     assert metrics["cores"]["pinned"] is None
     assert metrics["cores"]["contended"]
 

@@ -84,7 +84,7 @@ def test_two_nodes_of_two_workers_train_as_four_workers_and_as_serial(laboratory
     metrics, weights = Cluster(laboratory, run).ends_well()
     assert (run.workers, metrics["settings"]["nodes"], len(metrics["nodes"])) == (4, 2, 2)
     for other in (using(choice, 4, model=LENET, epochs=3), vary(model=LENET, epochs=3)):
-        _, expected = laboratory.conduct(other, f"of_{other.workers}")
+        _, expected = laboratory.trained(other, f"of_{other.workers}")
         assert differ(weights, expected) < 1e-5
 
 

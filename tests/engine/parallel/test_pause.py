@@ -36,7 +36,7 @@ def stop(monkeypatch, laboratory, run, number, at, others_wait):
     with monkeypatch.context() as patched:
         patched.setattr(Pause, "due", asks_to_stop)
         with pytest.raises(KeyboardInterrupt, match=number.name):
-            laboratory.conduct(run, "interrupted")
+            laboratory.trained(run, "interrupted")
 
 
 @by_strategy(ALL)
@@ -47,9 +47,9 @@ def test_a_run_that_is_told_to_stop_in_an_epoch_goes_on_at_that_step(
     workers = 1 if is_asynchronous(strategy) else 2
     even = Choice("even", "synthetic", RUN.dataset.options | {"count": 54})
     run = using(strategy, workers, dataset=even, model=LENET, batch_size=9, epochs=3)
-    _, expected = laboratory.conduct(run, "whole")
+    _, expected = laboratory.trained(run, "whole")
     stop(monkeypatch, laboratory, run, signal.SIGTERM, at=(0, 8), others_wait=True)
-    metrics, weights = laboratory.conduct(run, "interrupted")
+    metrics, weights = laboratory.trained(run, "interrupted")
     assert re.search(r"resumed after epoch \d of 3 and \d+ of 6 steps", capfd.readouterr().out)
     assert metrics["resumed"] == 1
     assert same_weights(weights, expected)
@@ -61,7 +61,7 @@ def test_workers_that_do_not_wait_for_each_other_stop_after_the_same_step(
 ):
     run = using(ALL[name], 3, batch_size=4, epochs=5)
     stop(monkeypatch, laboratory, run, signal.SIGUSR1, at=(1, 20), others_wait=False)
-    metrics, _ = laboratory.conduct(run, "interrupted")
+    metrics, _ = laboratory.trained(run, "interrupted")
     assert metrics["resumed"] == 1
     staleness = [sum(epoch["staleness"]) for epoch in metrics["epochs"]]
     assert staleness == [3 * 14] * 5, "none is lost"

@@ -43,26 +43,26 @@ def test_they_reach_the_accuracy_of_serial_training(
 ):
     run = vary(LEARNING, model=MODELS[model], optimizer=OPTIMIZERS[optimizer])
     serial, _ = reference(run)
-    metrics, _ = laboratory.conduct(using(strategy, workers, run))
+    metrics, _ = laboratory.trained(using(strategy, workers, run))
     assert metrics["accuracy"] >= serial["accuracy"] - 0.02
 
 
 def test_pushing_and_pulling_rarely_learns_too(laboratory):
     run = vary(LEARNING, model=MODELS["mlp"], optimizer=OPTIMIZERS["momentum"])
-    metrics, _ = laboratory.conduct(using(RARELY, 2, run))
+    metrics, _ = laboratory.trained(using(RARELY, 2, run))
     assert metrics["accuracy"] > 0.9
 
 
 def test_own_updates_make_nothing_stale(laboratory):
     patient = Choice("patient", "async_parameter_server", {"n_pull": 3})
-    metrics, _ = laboratory.conduct(using(patient, 1))
+    metrics, _ = laboratory.trained(using(patient, 1))
     assert [epoch["staleness"] for epoch in metrics["epochs"]] == [[6], [6]]
 
 
 @pytest.mark.parametrize("strategy", [ASYNC, RARELY], ids=lambda strategy: strategy.label)
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_servers_apply_every_update_once(laboratory, strategy, workers):
-    metrics, _ = laboratory.conduct(using(strategy, workers, epochs=3))
+    metrics, _ = laboratory.trained(using(strategy, workers, epochs=3))
     # 53 samples in batches of 10 are 6 steps per epoch and worker, pushed one by one or by threes.
     pushes = workers * (6 if strategy is ASYNC else 2 * 2)
     for epoch in metrics["epochs"]:
@@ -116,9 +116,9 @@ def test_a_slow_worker_does_not_resume_over_the_updates_of_others(tmp_path):
 
 @pytest.mark.parametrize("strategy", [HOGWILD, LOCKED], ids=lambda strategy: strategy.label)
 def test_hogwild_counts_the_staleness_of_every_update(laboratory, strategy):
-    alone, _ = laboratory.conduct(using(strategy, 1), "alone")
+    alone, _ = laboratory.trained(using(strategy, 1), "alone")
     assert [epoch["staleness"] for epoch in alone["epochs"]] == [[6], [6]]
-    crowd, _ = laboratory.conduct(using(strategy, 4, epochs=5), "crowd")
+    crowd, _ = laboratory.trained(using(strategy, 4, epochs=5), "crowd")
     assert all(sum(epoch["staleness"]) == 24 for epoch in crowd["epochs"])
     assert any(len(epoch["staleness"]) > 1 for epoch in crowd["epochs"])
 
@@ -128,9 +128,9 @@ def test_an_asynchronous_update_has_its_part_of_the_learning_rate(laboratory, st
     """W updates with lr / W go as far as one with lr, the more exactly the smaller it is."""
     small = Choice("SGD", "SGD", {"lr": 0.01})
     run = vary(optimizer=small, epochs=1, model=LENET)
-    _, serial = laboratory.conduct(run, "serial")
-    _, start = laboratory.conduct(vary(run, optimizer=Choice("SGD", "SGD", {"lr": 1e-12})), "start")
-    _, other = laboratory.conduct(using(strategy, 4, run), "other")
+    _, serial = laboratory.trained(run, "serial")
+    _, start = laboratory.trained(vary(run, optimizer=Choice("SGD", "SGD", {"lr": 1e-12})), "start")
+    _, other = laboratory.trained(using(strategy, 4, run), "other")
     moved = sum((serial[name] - start[name]).square().sum() for name in serial).sqrt()
     apart = sum((serial[name] - other[name]).square().sum() for name in serial).sqrt()
     assert apart < 0.25 * moved  # with the whole lr it would be 3

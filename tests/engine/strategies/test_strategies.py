@@ -140,7 +140,7 @@ def test_synchronous_strategies_follow_the_serial_trajectory(
     # 53 samples in batches of 10: a last batch of 3 leaves workers without a sample. 24 steps.
     run = vary(optimizer=optimizer, epochs=4)
     serial_metrics, serial = reference(run)
-    metrics, other = laboratory.conduct(using(strategy, workers, run), "other")
+    metrics, other = laboratory.trained(using(strategy, workers, run), "other")
     assert close(other, serial)
     for mine, theirs in zip(metrics["epochs"], serial_metrics["epochs"], strict=True):
         assert mine["loss"] == pytest.approx(theirs["loss"], rel=1e-4)
@@ -151,7 +151,7 @@ def test_synchronous_strategies_follow_the_serial_trajectory(
 def test_one_vector_serves_weights_that_lie_channels_last(laboratory, reference, strategy, workers):
     run = vary(model=LENET, memory_format="channels_last")
     _, serial = reference(run)
-    _, other = laboratory.conduct(using(strategy, workers, run), "other")
+    _, other = laboratory.trained(using(strategy, workers, run), "other")
     assert other["0.weight"].is_contiguous(memory_format=torch.channels_last)
     assert close(other, serial)
 
@@ -199,7 +199,7 @@ def test_weights_that_a_step_does_not_reach_stay(tmp_path, strategy):
 @by_strategy(LOSSY)
 def test_communication_hooks_round_a_little(laboratory, reference, strategy):
     _, serial = reference(RUN)
-    _, other = laboratory.conduct(using(strategy, 2), "other")
+    _, other = laboratory.trained(using(strategy, 2), "other")
     assert close(other, serial, relative=0.2)
     assert not close(other, serial)
 
@@ -256,7 +256,7 @@ def test_workers_hold_equal_weights_and_averaged_buffers_when_synchronized(tmp_p
 @by_strategy(ALL)
 def test_every_strategy_tells_where_its_time_goes(laboratory, strategy):
     """In phases of its own beside those of the loop."""
-    metrics, _ = laboratory.conduct(using(strategy, 2, batch_size=4))
+    metrics, _ = laboratory.trained(using(strategy, 2, batch_size=4))
     source = registry.strategies()[strategy.name].file.read_text()
     # A server's own phases are not recorded.
     own_phases = set(re.findall(r'clock\.enter\("(\w+)"\)', source.partition("def serve")[0]))
@@ -269,7 +269,7 @@ def test_every_strategy_tells_where_its_time_goes(laboratory, strategy):
 @by_strategy({name: choice for name, choice in ALL.items() if name not in SYNCHRONOUS})
 def test_more_workers_than_cores_is_slow_and_not_stuck(laboratory, strategy):
     """As those that promise serial training's weights show by them."""
-    metrics, _ = laboratory.conduct(using(strategy, 5, epochs=8))
+    metrics, _ = laboratory.trained(using(strategy, 5, epochs=8))
     first, *later = [epoch["loss"] for epoch in metrics["epochs"]]
     assert len(later) == 7
     if promises(strategy.name):  # with another rule of updating this learning rate may not do
@@ -282,7 +282,7 @@ def test_an_interrupted_run_ends_with_the_same_bits(laboratory, monkeypatch, str
     workers = 1 if is_asynchronous(strategy) else 3
     options = {"clip_norm": 0.3, "ema": 0.8, "validation": 0.2}
     run = using(strategy, workers, epochs=4, model=LENET, **options)
-    whole, expected = laboratory.conduct(run, "whole")
+    whole, expected = laboratory.trained(run, "whole")
     save = Checkpoints.save
 
     def save_and_die(self, checkpoint):
@@ -293,9 +293,9 @@ def test_an_interrupted_run_ends_with_the_same_bits(laboratory, monkeypatch, str
     save_after_each_epoch(monkeypatch)
     monkeypatch.setattr(Checkpoints, "save", save_and_die)
     with pytest.raises(RankFailedError, match="SIGKILL"):
-        laboratory.conduct(run, "interrupted")
+        laboratory.trained(run, "interrupted")
     monkeypatch.undo()
-    metrics, weights = laboratory.conduct(run, "interrupted")
+    metrics, weights = laboratory.trained(run, "interrupted")
     assert same_weights(weights, expected)
     for mine, theirs in zip(metrics["epochs"], whole["epochs"], strict=True):
         assert mine["validation_loss"] == theirs["validation_loss"]

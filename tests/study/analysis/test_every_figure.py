@@ -73,7 +73,7 @@ def frames(tmp_path_factory):
         run = vary(model=model, folds=2, fold=fold)
         for each in (run, using(DDP, 2, run), using(Choice("hogwild", "hogwild", {}), 2, run)):
             name = f"{label}{fold}{each.strategy.label}"
-            laboratory.conduct(each, name, curves=True)
+            laboratory.trained(each, name, curves=True)
             files = RunFolder(laboratory.folder / name)
             pairs.append((run_files.metrics(files), files))
     records = [record for record, _ in pairs]

@@ -256,7 +256,7 @@ def test_a_warm_process_that_is_killed_loses_no_run(private_fork, laboratory, mo
         output = says(clients[name])
         assert f"{COLD}: it has ended, and the program with it" in output
         assert "resumed after epoch" in output
-        _, expected = laboratory.conduct(run, f"undisturbed_{name}")
+        _, expected = laboratory.trained(run, f"undisturbed_{name}")
         assert same_weights(torch.load(laboratory.folder / name / "weights.pt"), expected)
 
 

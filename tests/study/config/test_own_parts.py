@@ -120,17 +120,17 @@ def test_a_run_draws_anew_in_each_epoch_and_for_each_seed(own_run):
 
 @pytest.mark.parametrize("strategy", [DDP, SHARED], ids=["ddp", "shared_memory"])
 def test_workers_follow_serial(own_run, laboratory, strategy):
-    serial, weights = laboratory.conduct(own_run, "serial")
-    metrics, shared = laboratory.conduct(using(strategy, 2, own_run), "shared")
+    serial, weights = laboratory.trained(own_run, "serial")
+    metrics, shared = laboratory.trained(using(strategy, 2, own_run), "shared")
     for name, expected in weights.items():
         assert torch.allclose(shared[name], expected, atol=1e-6), name
     assert metrics["loss"] == pytest.approx(serial["loss"], abs=1e-5)
-    plain = laboratory.conduct(vary(own_run, augmentation=None), "plain")[1]
+    plain = laboratory.trained(vary(own_run, augmentation=None), "plain")[1]
     assert not same_weights(plain, weights)
 
 
 def test_the_loss_is_the_users(own_run, laboratory):
-    metrics, _ = laboratory.conduct(own_run)
+    metrics, _ = laboratory.trained(own_run)
     focal = registry.loss("parts_of_mine:Focal").load()(gamma=1.0)
     kept = pd.read_parquet(laboratory.folder / "run" / "predictions.parquet")
     scores = torch.tensor(np.stack(kept["scores"]))
@@ -141,18 +141,18 @@ def test_the_loss_is_the_users(own_run, laboratory):
 def test_a_function_can_be_the_loss_of_numbers(module, tmp_path, laboratory):
     run = run_on(tmp_path / "cost.csv", FRAME, "cost", "regression", "MSELoss")
     own = vary(run, loss=Choice("parts_of_mine:scaled_error", "parts_of_mine:scaled_error", {}))
-    expected, weights = laboratory.conduct(run, "torch")
-    metrics, own_weights = laboratory.conduct(own, "own")
+    expected, weights = laboratory.trained(run, "torch")
+    metrics, own_weights = laboratory.trained(own, "own")
     assert same_weights(weights, own_weights)
     assert metrics["loss"] == pytest.approx(expected["loss"])
 
 
 def test_a_resumed_run_draws_the_same(own_run, laboratory, monkeypatch):
     run = vary(own_run, epochs=4)
-    _, weights = laboratory.conduct(run, "whole")
+    _, weights = laboratory.trained(run, "whole")
     save_after_each_epoch(monkeypatch)
-    laboratory.conduct(vary(run, stop_after=2))
-    metrics, resumed = laboratory.conduct(run)
+    laboratory.trained(vary(run, stop_after=2))
+    metrics, resumed = laboratory.trained(run)
     assert metrics["resumed"] == 1
     assert same_weights(weights, resumed)
 

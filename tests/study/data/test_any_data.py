@@ -151,7 +151,7 @@ def test_a_network_learns_numbers_from_signals_and_predicts_in_their_unit(labora
         **PLAIN,
         **{"folds": 3, "fold": 0, "epochs": 30},
     )
-    record, _ = laboratory.conduct(run)
+    record, _ = laboratory.trained(run)
     predictions = pd.read_parquet(laboratory.folder / "run" / "predictions.parquet")
     assert list(predictions) == ["sample", "true", "predicted"]
     pair = predictions["true"], predictions["predicted"]
@@ -302,8 +302,8 @@ def test_rare_classes_can_count_as_much_as_others():
 def test_balanced_workers_follow_serial(laboratory):
     balanced = Choice("CrossEntropyLoss", "CrossEntropyLoss", {"weight": "balanced"})
     run = vary(RUN, loss=balanced)
-    _, expected = laboratory.conduct(run, "serial")
-    _, weights = laboratory.conduct(using(DDP, 2, run), "ddp")
+    _, expected = laboratory.trained(run, "serial")
+    _, weights = laboratory.trained(using(DDP, 2, run), "ddp")
     for key, value in expected.items():
         torch.testing.assert_close(weights[key], value, rtol=1e-5, atol=1e-6)
 
@@ -349,7 +349,7 @@ def test_whole_numbers_can_be_left_as_they_are(tmp_path, laboratory, monkeypatch
     said = trials.answer(run, metadata.shape, metadata.task, examples=metadata.examples)
     assert said["problem"] is None
     assert trials.answer(run, metadata.shape, metadata.task)["problem"] is not None
-    laboratory.conduct(run)
+    laboratory.trained(run)
     scaling = Scaling.of(storage.open_dataset(laboratory.data(choice)), np.arange(20))
     assert (scaling.mean.tolist(), scaling.std.tolist()) == ([0] * 7, [1] * 7)
     auto = vary(run, threads_per_worker=1, precision="fp32", memory_format=AUTO)

@@ -134,7 +134,7 @@ def test_a_table_of_dates_is_split_by_them(laboratory, tmp_path):
         mine = split(dataset.info, fold_of, fold, None, 0, ordered=True)
         assert [set(dataset.times[part]) for part in mine] == [set(train), set(held_out)]
     run = vary(dataset=choice, loss=MSE, **PLAIN, **{"folds": 5, "fold": 2, "validation": 0.25})
-    record, _ = laboratory.conduct(run)
+    record, _ = laboratory.trained(run)
     assert (record["train_samples"], record["validation_samples"]) == (15, 5)
     assert record["held_out_samples"] == 6
 

@@ -63,7 +63,7 @@ def test_what_is_planted_into_held_out_rows_changes_no_weight(
         fold_of = folds.of_run(run, Assignable.of(storage.open_dataset(folder)))
         planted = np.flatnonzero(fold_of == run.fold)[:2]
         choice = Choice(name, "synthetic", {})
-        results[name] = laboratory.conduct(vary(run, dataset=choice), name)
+        results[name] = laboratory.trained(vary(run, dataset=choice), name)
     (clean, clean_weights), (metrics, weights) = results.values()
     assert same_weights(clean_weights, weights)
     assert clean["held_out_unknown"] == 0
@@ -75,7 +75,7 @@ def test_a_run_does_not_know_a_category_that_only_held_out_rows_have(tmp_path, l
     (row, *_) = np.flatnonzero(Assignable(LABELS).folds(3, run.seed) == 1)
     storage.write(laboratory.folder / "data" / "mine", categories(tmp_path / "mine.csv", [row]))
     for fold in (1, 2):
-        laboratory.conduct(vary(run, fold=fold), f"fold{fold}")
+        laboratory.trained(vary(run, fold=fold), f"fold{fold}")
         said = capfd.readouterr().out
         assert ("1 of 10 held-out samples have a category" in said) == (fold == 1)
     without, knowing = (Predictor(laboratory.folder / f"fold{fold}") for fold in (1, 2))

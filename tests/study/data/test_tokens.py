@@ -120,15 +120,15 @@ def test_workers_follow_serial_whatever_the_lengths_in_their_parts(
     # Adam would divide by the size of a key's bias, whose gradient is rounding alone.
     sgd = Choice("SGD", "SGD", {"lr": 0.1})
     run = vary(run_on(tmp_path, model=model), optimizer=sgd)
-    _, serial = laboratory.conduct(run, "serial")
-    _, weights = laboratory.conduct(using(Choice(strategy, strategy, {}), 2, run), strategy)
+    _, serial = laboratory.trained(run, "serial")
+    _, weights = laboratory.trained(using(Choice(strategy, strategy, {}), 2, run), strategy)
     for name, expected in serial.items():
         assert torch.allclose(weights[name], expected, atol=1e-6), name
 
 
 def test_scores_are_those_of_a_plain_loop_of_torch(tmp_path, laboratory):
     run = run_on(tmp_path, model="lstm")
-    metrics, weights = laboratory.conduct(run)
+    metrics, weights = laboratory.trained(run)
     kept = pd.read_parquet(laboratory.folder / "run" / "predictions.parquet")
     mine = np.setdiff1d(np.arange(len(FRAME)), kept["sample"])
     texts = [[*map(str.lower, line.replace(",", " , ").split())] for line in FRAME["review"]]
@@ -153,7 +153,7 @@ def test_words_that_only_held_out_texts_have_change_no_weight(tmp_path, laborato
     for name in ("clean", "planted"):
         choice = vary(run_on(tmp_path, frame), seed=0)
         choice = vary(choice, dataset=Choice(name, "text", choice.dataset.options))
-        metrics, kept = laboratory.conduct(choice, name)
+        metrics, kept = laboratory.trained(choice, name)
         weights.append(kept)
         held_out = pd.read_parquet(laboratory.folder / name / "predictions.parquet")["sample"]
         frame.loc[held_out[:2], "review"] = "zebra " * 40 + "aardvark"
@@ -164,7 +164,7 @@ def test_words_that_only_held_out_texts_have_change_no_weight(tmp_path, laborato
 def test_runs_of_several_folds_predict_texts_together(tmp_path, laboratory):
     run = run_on(tmp_path, model="lstm")
     for fold in (0, 1):
-        laboratory.conduct(vary(run, fold=fold), f"fold{fold}")
+        laboratory.trained(vary(run, fold=fold), f"fold{fold}")
     predictors = [Predictor(laboratory.folder / f"fold{fold}") for fold in (0, 1)]
     assert predictors[0].vocabulary != predictors[1].vocabulary
     new = samples.read(tmp_path / "reviews.csv", predictors[0])
@@ -188,11 +188,11 @@ def test_numbers_of_the_users_own_stay_integers(tmp_path, laboratory):
     np.savez(tmp_path / "ids.npz", inputs=rows, labels=np.arange(40) % 2)
     options = {"path": str(tmp_path / "ids.npz"), "inputs": "tokens"}
     run = vary(run_on(tmp_path), dataset=Choice("ids", "npz", options))
-    metrics, weights = laboratory.conduct(run)
+    metrics, weights = laboratory.trained(run)
     assert metrics["dtype"] == "int32"
     assert weights["embedding.weight"].shape[0] == 10
     wider = vary(run, dataset=Choice("wide", "npz", options | {"vocabulary": 50}))
-    assert laboratory.conduct(wider, "wide")[1]["embedding.weight"].shape[0] == 50
+    assert laboratory.trained(wider, "wide")[1]["embedding.weight"].shape[0] == 50
     predictor = Predictor(laboratory.folder / "run")
     np.save(tmp_path / "new.npy", rows[:3])
     assert samples.read(tmp_path / "new.npy", predictor).inputs.dtype == np.int32
@@ -294,7 +294,7 @@ def test_nothing_that_a_text_can_be_is_taken_for_something_else(tmp_path, labora
     (rows,) = made.chunks
     assert made.vocabulary.texts(rows).tolist() == written
     pd.DataFrame({"review": ["1", "22"]}).to_csv(tmp_path / "digits.csv", index=False)
-    laboratory.conduct(run_on(tmp_path))
+    laboratory.trained(run_on(tmp_path))
     predictor = Predictor(laboratory.folder / "run")
     assert samples.read(tmp_path / "digits.csv", predictor).inputs.tolist() == ["1", "22"]
     np.save(tmp_path / "ids.npy", np.ones((3, 4), int))
@@ -367,7 +367,7 @@ def test_lazy_modules_and_recipes_get_integers_and_lengths(tmp_path, monkeypatch
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     run = vary(run_on(tmp_path), model=Choice("lazy", "lazy_texts:Net", {}))
-    laboratory.conduct(run)
+    laboratory.trained(run)
     wanted = vary(run, precision=AUTO, memory_format=AUTO)
     recipes.calibrate(wanted, laboratory.data(run.dataset), 1, tmp_path / "recipe.json")
     assert recipes.is_sound(tmp_path / "recipe.json")

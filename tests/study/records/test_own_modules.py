@@ -160,7 +160,7 @@ def loading(tmp_path, monkeypatch):
 
 
 def test_a_run_records_the_modules_that_it_has_loaded(loading, laboratory, tmp_path):
-    laboratory.conduct(loading)
+    laboratory.trained(loading)
     recorded = Record.read(laboratory.folder / "run" / "metrics.json").loaded
     names = ["loading.py", *(f"parts/{n}.py" for n in ("learning", "plain", "scale", "shift"))]
     assert sorted(name for name in recorded if name in names) == names
@@ -174,10 +174,10 @@ def test_a_run_records_the_modules_that_it_has_loaded(loading, laboratory, tmp_p
 
 def test_a_run_does_not_go_on_with_edited_modules(loading, laboratory, tmp_path, capfd):
     folder = laboratory.checkpoints("run")
-    laboratory.conduct(vary(loading, stop_after=1))
+    laboratory.trained(vary(loading, stop_after=1))
     assert folder.exists(), "another run goes on from it"
     (tmp_path / "parts" / "scale.py").write_text("ONE = 2\n")
-    laboratory.conduct(loading)
+    laboratory.trained(loading)
     assert "latest.allcores: parts/scale.py was edited" in capfd.readouterr().out
 
 

@@ -37,7 +37,7 @@ def trained(tmp_path_factory):
     """A laboratory with two folds of a run."""
     laboratory = Laboratory(tmp_path_factory.mktemp("trained"))
     for fold in (0, 1):
-        laboratory.conduct(vary(RUN, fold=fold), name=f"runs/fold{fold}")
+        laboratory.trained(vary(RUN, fold=fold), name=f"runs/fold{fold}")
     return laboratory
 
 
@@ -54,7 +54,7 @@ def predict(folder, *arguments):
 @pytest.mark.parametrize("recipe", [{}, CHANNELS_LAST], ids=["contiguous", "channels_last"])
 def test_a_network_says_again_what_it_said_when_it_was_scored(laboratory, recipe):
     run = vary(RUN, **recipe)
-    record, _ = laboratory.conduct(run)
+    record, _ = laboratory.trained(run)
     predictions = pd.read_parquet(laboratory.folder / "run" / "predictions.parquet")
     scores = np.stack(predictions["scores"])
     predictor = Predictor(laboratory.folder / "run")
@@ -70,7 +70,7 @@ def test_a_network_says_again_what_it_said_when_it_was_scored(laboratory, recipe
 
 def test_a_run_that_diverged_predicts_nothing(laboratory):
     run = vary(RUN, optimizer=RUN.optimizer.__class__("SGD", "SGD", {"lr": 1e30}))
-    record, _ = laboratory.conduct(run)
+    record, _ = laboratory.trained(run)
     assert record["diverged"]
     assert len(pd.read_parquet(laboratory.folder / "run" / "predictions.parquet")) == 0
     with pytest.raises(ValueError, match="the run diverged and has no weights"):
@@ -97,9 +97,9 @@ def test_the_networks_of_several_runs_are_averaged(trained, tmp_path):
 def test_what_does_not_belong_together_is_not_averaged(laboratory):
     """Runs of other data, also where shape and classes are the same; of other models if asked."""
     other = Choice("other", "synthetic", RUN.dataset.options | {"seed": 1})
-    laboratory.conduct(RUN, "runs/tiny/mlp")
-    laboratory.conduct(vary(RUN, model=LENET), "runs/tiny/lenet")
-    laboratory.conduct(vary(RUN, dataset=other), "runs/other")
+    laboratory.trained(RUN, "runs/tiny/mlp")
+    laboratory.trained(vary(RUN, model=LENET), "runs/tiny/lenet")
+    laboratory.trained(vary(RUN, dataset=other), "runs/other")
     runs = laboratory.folder / "runs"
     with pytest.raises(ValueError, match=r"different datasets: .* \(other, tiny\); expected"):
         ensemble.read(runs)
@@ -114,16 +114,16 @@ def test_what_does_not_belong_together_is_not_averaged(laboratory):
 def test_only_what_a_run_was_trained_on_is_called_so(laboratory):
     """Not all that it was not scored on: of a part of the samples, or of those that come before."""
     run = vary(RUN, folds=3, fold=0, train_size=12)
-    laboratory.conduct(run, "runs/one")
+    laboratory.trained(run, "runs/one")
     place = laboratory.folder / "runs" / "one"
     (note,) = ensemble.notes(ensemble.read(place), opened(laboratory).inputs, place)
     assert note.startswith("12 of 73 samples are among those that the run was trained on")
 
 
 def test_a_run_that_diverged_is_left_out_of_others(laboratory):
-    laboratory.conduct(RUN, "runs/good")
+    laboratory.trained(RUN, "runs/good")
     lost = RUN.optimizer.__class__("SGD", "SGD", {"lr": 1e30})
-    laboratory.conduct(vary(RUN, optimizer=lost), "runs/lost")
+    laboratory.trained(vary(RUN, optimizer=lost), "runs/lost")
     predictors = ensemble.read(laboratory.folder / "runs")
     assert [predictor.files.place.name for predictor in predictors] == ["good"]
     images = opened(laboratory).inputs[:1] + 1
@@ -184,7 +184,7 @@ def test_files_of_images_are_predicted_by_name(laboratory, tmp_path):
             pixels = np.full((12, 12, 3), colour + number, np.uint8)
             Image.fromarray(pixels).save(photos / name / f"{number}.png")
     choice = RUN.dataset.__class__("photos", "image_folder", {"path": str(photos), "size": 8})
-    laboratory.conduct(vary(RUN, dataset=choice, folds=2, fold=0))
+    laboratory.trained(vary(RUN, dataset=choice, folds=2, fold=0))
     predictor = Predictor(laboratory.folder / "run")
     photo_samples = samples.read(photos, predictor)
     assert photo_samples.names[:2] == ["dark/0.png", "dark/1.png"]

@@ -14,8 +14,9 @@ from allcores.machine import costs
 from allcores_study.config.run import Choice, Conditions
 from allcores_study.stacking import loop, networks
 from allcores_study.stacking import stacks as stacking
-from allcores_study.training import experiment, models
+from allcores_study.training import models
 from allcores_study.training.prepared import PreparedRun
+from allcores_study.training.run_request import Execution
 
 TABLE = Choice("wine", "wine", {})
 NUMBERS = Choice("diabetes", "diabetes", {})
@@ -104,30 +105,26 @@ CASES = {
 }
 
 
-def entry(laboratory, run, name, **conditions):
-    return stacking.Entry(
+def request_of(laboratory, run, name, **conditions):
+    return laboratory.request(
         run,
-        laboratory.data(run.dataset),
-        None,
-        laboratory.checkpoints(name),
-        laboratory.folder / "stacked" / name,
-        run,
-        experiment.Execution(pinning=False),
-        Conditions(**conditions),
-        None,
+        name,
+        output=laboratory.folder / "stacked" / name,
+        execution=Execution(pinning=False),
+        conditions=Conditions(**conditions),
     )
 
 
 def stack(laboratory, runs, **conditions):
     """What metrics.json says and the weights, of each run; and those that were not stacked."""
-    entries = [entry(laboratory, run, str(k), **conditions) for k, run in enumerate(runs)]
-    stacks, others = stacking.stacks_of(entries)
+    requests = [request_of(laboratory, run, str(k), **conditions) for k, run in enumerate(runs)]
+    stacks, others = stacking.stacks_of(requests)
     stacking.train_stacks(stacks)
     torch.set_num_threads(1)
     refused = [one for one, _ in others]
     return [
         (read_json(one.output / "metrics.json"), torch.load(one.output / "weights.pt"))
-        for one in entries
+        for one in requests
         if one not in refused
     ], [why for _, why in others]
 
@@ -142,7 +139,7 @@ def difference(weights, others):
 @pytest.mark.parametrize("case", CASES)
 def test_a_network_of_a_stack_is_the_lone_one(laboratory, case):
     run = vary(PLAIN, **CASES[case])
-    lone, weights = laboratory.conduct(run)
+    lone, weights = laboratory.trained(run)
     # Among others, which differ in what each may have of its own.
     rate = run.optimizer.options | {"lr": 0.001}
     others = [
@@ -206,8 +203,8 @@ def test_how_many_stand_together_decides_no_bit(laboratory, model):
 
 def test_a_stack_that_fails_takes_no_other_with_it(laboratory, monkeypatch):
     wide = vary(PLAIN, model=Choice("mlp", "mlp", {"hidden": [10]}))
-    entries = [entry(laboratory, run, str(k)) for k, run in enumerate((PLAIN, wide))]
-    stacks, _ = stacking.stacks_of(entries)
+    requests = [request_of(laboratory, run, str(k)) for k, run in enumerate((PLAIN, wide))]
+    stacks, _ = stacking.stacks_of(requests)
     ended, original = [], stacking.train
 
     def train(prepared_runs, *others):
@@ -218,17 +215,17 @@ def test_a_stack_that_fails_takes_no_other_with_it(laboratory, monkeypatch):
     with pytest.raises(AssertionError, match="out of order"):
         stacking.train_stacks(stacks, end=ended.append)
     torch.set_num_threads(1)
-    assert ended == entries[1:]
+    assert ended == requests[1:]
 
 
 def test_a_number_that_is_drawn_is_each_networks_own(laboratory):
     runs = [vary(PLAIN, model=Choice("d", "of_stack:Drawn", {}), seed=seed) for seed in range(2)]
     for run, (_, weights) in zip(runs, stack(laboratory, runs)[0], strict=True):
-        assert difference(weights, laboratory.conduct(run, f"seed{run.seed}")[1]) < 1e-5
+        assert difference(weights, laboratory.trained(run, f"seed{run.seed}")[1]) < 1e-5
 
 
 def test_curves_are_scored_after_each_epoch(laboratory):
-    lone, _ = laboratory.conduct(PLAIN, curves=True)
+    lone, _ = laboratory.trained(PLAIN, curves=True)
     ((stacked, _),), _ = stack(laboratory, [PLAIN], curves=True)
     assert [e["accuracy"] for e in stacked["epochs"]] == [e["accuracy"] for e in lone["epochs"]]
 
@@ -238,7 +235,7 @@ def test_a_network_that_diverges_takes_no_other_with_it(laboratory):
     calm = vary(PLAIN, **options("SGD"))
     ((alone, weights),), _ = stack(laboratory, [calm])
     ((bad, none), (good, same)), _ = stack(laboratory, [wild, calm])
-    lone, _ = laboratory.conduct(wild)
+    lone, _ = laboratory.trained(wild)
     assert bad["diverged"] == lone["diverged"]
     assert none == {} and bad["loss"] is None
     assert difference(weights, same) == 0

@@ -137,7 +137,7 @@ def test_numbers_have_tables_of_their_own(finished):
 
 
 def test_predictions_that_were_edited_are_refused(laboratory):
-    laboratory.conduct(RUN)
+    laboratory.trained(RUN)
     place = laboratory.folder / "run"
     record, file = read_json(place / "metrics.json"), place / "predictions.parquet"
     wanted = [Metric.of("macro_f1")]

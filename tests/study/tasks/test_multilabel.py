@@ -36,7 +36,7 @@ def run(tmp_path):
 
 
 def test_scores_are_those_of_scikit_learn_and_probabilities_are_told(run, laboratory):
-    record, _ = laboratory.conduct(run)
+    record, _ = laboratory.trained(run)
     frame = pd.read_parquet(laboratory.folder / "run" / "predictions.parquet")
     true, predicted = (np.stack(frame[name]) for name in ("true", "predicted"))
     assert np.array_equal(true, TRUE[frame["sample"]])
@@ -60,7 +60,7 @@ def test_scores_are_those_of_scikit_learn_and_probabilities_are_told(run, labora
 
 
 def test_training_is_that_of_plain_torch(run, laboratory):
-    _, weights = laboratory.conduct(run)
+    _, weights = laboratory.trained(run)
     held_out = pd.read_parquet(laboratory.folder / "run" / "predictions.parquet")["sample"]
     mine = np.setdiff1d(np.arange(ROWS), held_out)
     inputs = standardised(FRAME[["a", "b", "c"]].to_numpy(), mine)
@@ -71,9 +71,9 @@ def test_training_is_that_of_plain_torch(run, laboratory):
 @pytest.mark.parametrize("loss", ["BCEWithLogitsLoss", "MultiLabelSoftMarginLoss"])
 def test_workers_and_stacks_follow_serial(run, laboratory, loss):
     run = vary(run, loss=Choice(loss, loss, {}))
-    _, expected = laboratory.conduct(run, "serial")
+    _, expected = laboratory.trained(run, "serial")
     for strategy in (DDP, Choice("shared_memory", "shared_memory", {})):
-        _, weights = laboratory.conduct(using(strategy, 2, run), strategy.label)
+        _, weights = laboratory.trained(using(strategy, 2, run), strategy.label)
         assert difference(weights, expected) < 1e-4
     results, refused = stack(laboratory, [run, vary(run, seed=run.seed + 1)])
     assert refused == []
@@ -142,7 +142,7 @@ def test_what_is_no_list_of_labels_is_told(tmp_path, target):
 
 
 def test_what_cannot_be_scored_is_told(run, laboratory):
-    laboratory.conduct(run)
+    laboratory.trained(run)
     predictor = Predictor(laboratory.folder / "run")
     FRAME.assign(flu=2).to_csv(laboratory.folder / "new.csv", index=False)
     arrays = {"inputs": np.ones((4, 3)), "labels": np.full((4, 2), 0.3)}

@@ -58,7 +58,7 @@ def predictions(laboratory, name="run"):
 
 def test_weights_and_scores_are_those_of_a_plain_loop_and_scikit_learn(tmp_path, laboratory):
     run = run_on(tmp_path / "scenes")
-    metrics, weights = laboratory.conduct(run)
+    metrics, weights = laboratory.trained(run)
     frame, true, predicted = predictions(laboratory)
     held_out = frame["sample"].to_numpy()
     mine = np.setdiff1d(np.arange(COUNT), held_out)
@@ -99,8 +99,8 @@ def test_workers_follow_serial_with_crops_flips_and_pixels_without_a_class(
     masks[::5] = WITHOUT_CLASS
     options = {"weight": "balanced"} if loss == "CrossEntropyLoss" else {"cross_entropy": 0.5}
     run = run_on(tmp_path / "scenes", masks, loss=Choice(loss, loss, options), crop=2, flip=True)
-    serial, expected = laboratory.conduct(run, "serial")
-    metrics, weights = laboratory.conduct(using(Choice(strategy, strategy, {}), 2, run), strategy)
+    serial, expected = laboratory.trained(run, "serial")
+    metrics, weights = laboratory.trained(using(Choice(strategy, strategy, {}), 2, run), strategy)
     if strategy == "hogwild":
         assert metrics["diverged"] is None
         return
@@ -147,7 +147,7 @@ def test_what_is_planted_into_held_out_images_and_masks_changes_no_weight(tmp_pa
     weights, images, masks = [], IMAGES.copy(), MASKS.copy()
     for name in ("clean", "planted"):
         run = run_on(tmp_path / name, masks, images, crop=1)
-        weights.append(laboratory.conduct(run, name)[1])
+        weights.append(laboratory.trained(run, name)[1])
         held_out = predictions(laboratory, name)[0]["sample"][:3]
         images[held_out], masks[held_out] = 255, 2
     assert same_weights(*weights)
@@ -156,7 +156,7 @@ def test_what_is_planted_into_held_out_images_and_masks_changes_no_weight(tmp_pa
 def test_new_images_get_masks_by_a_majority_of_runs(tmp_path, laboratory):
     run = run_on(tmp_path / "scenes", epochs=4)
     for fold in range(3):
-        laboratory.conduct(vary(run, fold=fold), f"fold{fold}")
+        laboratory.trained(vary(run, fold=fold), f"fold{fold}")
     predictors = [Predictor(laboratory.folder / f"fold{fold}") for fold in range(3)]
     new = samples.read(tmp_path / "scenes" / "scenes.npz", predictors[0])
     frame, _, predicted = predictions(laboratory, "fold0")
@@ -206,7 +206,7 @@ def test_a_u_net_takes_any_channels_size_and_classes(size, depth):
 def test_the_best_and_the_worst_masks_are_drawn(tmp_path, laboratory):
     masks = MASKS.copy()
     masks[:, 0] = WITHOUT_CLASS
-    laboratory.conduct(run_on(tmp_path / "scenes", masks, epochs=4))
+    laboratory.trained(run_on(tmp_path / "scenes", masks, epochs=4))
     files = RunFolder(laboratory.folder / "run")
     frame = collect.predictions_of_all([(run_files.metrics(files), files)])
     mean_iou = analysis_metrics.Metric.of("mean_iou")
@@ -305,7 +305,7 @@ def test_masks_that_were_edited_are_prepared_anew(tmp_path):
 
 def test_a_run_that_diverges_is_recorded(tmp_path, laboratory):
     fast = Choice("SGD", "SGD", {"lr": 1e30})
-    metrics, weights = laboratory.conduct(run_on(tmp_path / "scenes", optimizer=fast))
+    metrics, weights = laboratory.trained(run_on(tmp_path / "scenes", optimizer=fast))
     assert metrics["diverged"]
     assert weights == {}
     assert len(predictions_of(laboratory)) == 0
@@ -347,7 +347,7 @@ def test_predictions_overwrite_no_foreign_arrays(tmp_path):
 
 
 def test_masks_that_are_none_are_not_scored(tmp_path, laboratory):
-    laboratory.conduct(run_on(tmp_path / "scenes"))
+    laboratory.trained(run_on(tmp_path / "scenes"))
     predictor = Predictor(laboratory.folder / "run")
     for masks in (MASKS + 7, MASKS + 0.4):
         np.savez(tmp_path / "new.npz", images=IMAGES, masks=masks)

@@ -42,7 +42,7 @@ def kept(laboratory):
 
 
 def test_weights_and_errors_are_those_of_a_plain_loop(run, laboratory):
-    metrics, weights = laboratory.conduct(run)
+    metrics, weights = laboratory.trained(run)
     frame = kept(laboratory)
     held_out = frame["sample"].to_numpy()
     mine = np.setdiff1d(np.arange(ROWS), held_out)
@@ -78,8 +78,8 @@ def test_what_noise_adds_is_to_be_removed_by_any_number_of_workers(
     strategy,
 ):
     noisy = vary(run, augmentation=Choice("noise", "parts_of_mine:noise", {"sigma": 1.0}))
-    serial, expected = laboratory.conduct(noisy, "serial")
-    workers, weights = laboratory.conduct(using(Choice(strategy, strategy, {}), 2, noisy), "two")
+    serial, expected = laboratory.trained(noisy, "serial")
+    workers, weights = laboratory.trained(using(Choice(strategy, strategy, {}), 2, noisy), "two")
     for name, value in expected.items():
         assert torch.allclose(weights[name], value, atol=1e-6), name
     assert workers["mse"] == pytest.approx(serial["mse"], rel=1e-5)
@@ -93,7 +93,7 @@ def test_the_best_and_the_worst_are_drawn(run, laboratory, tmp_path, shape):
     inputs = np.random.default_rng(1).integers(0, 255, (ROWS, *shape)).astype(np.uint8)
     name = "images" if len(shape) == 3 else "inputs"
     np.savez(tmp_path / "mine.npz", **{name: inputs})
-    laboratory.conduct(run)
+    laboratory.trained(run)
     files = RunFolder(laboratory.folder / "run")
     frame = collect.predictions_of_all([(run_files.metrics(files), files)])
     facts = products.Facts("s", "serial", None, ())
@@ -112,7 +112,7 @@ def test_the_best_and_the_worst_are_drawn(run, laboratory, tmp_path, shape):
 
 
 def test_a_trained_one_tells_the_error_of_new_samples(run, laboratory, tmp_path):
-    laboratory.conduct(run)
+    laboratory.trained(run)
     predictor = Predictor(laboratory.folder / "run")
     new = samples.read(tmp_path / "mine.npz", predictor)
     answers = predictor.predictions(new.inputs)

@@ -65,7 +65,7 @@ def run(tmp_path):
 
 
 def test_scores_are_those_of_scikit_learn_and_predictions_come_in_their_units(run, laboratory):
-    record, _ = laboratory.conduct(run)
+    record, _ = laboratory.trained(run)
     frame = pd.read_parquet(laboratory.folder / "run" / "predictions.parquet")
     true, predicted = (np.stack(frame[name]) for name in ("true", "predicted"))
     assert np.array_equal(true, FRAME[TARGETS].to_numpy()[frame["sample"]])
@@ -84,7 +84,7 @@ def test_scores_are_those_of_scikit_learn_and_predictions_come_in_their_units(ru
 
 
 def test_training_is_that_of_plain_torch(run, laboratory):
-    _, weights = laboratory.conduct(run)
+    _, weights = laboratory.trained(run)
     held_out = pd.read_parquet(laboratory.folder / "run" / "predictions.parquet")["sample"]
     mine = np.setdiff1d(np.arange(ROWS), held_out)
     data = (standardised(FRAME[names].to_numpy(), mine) for names in (["a", "b", "c"], TARGETS))
@@ -94,15 +94,15 @@ def test_training_is_that_of_plain_torch(run, laboratory):
 
 @pytest.mark.parametrize("strategy", [DDP, Choice("shared_memory", "shared_memory", {})])
 def test_workers_follow_serial(run, laboratory, strategy):
-    _, expected = laboratory.conduct(run, "serial")
-    _, weights = laboratory.conduct(using(strategy, 2, run), strategy.label)
+    _, expected = laboratory.trained(run, "serial")
+    _, weights = laboratory.trained(using(strategy, 2, run), strategy.label)
     for name, value in expected.items():
         torch.testing.assert_close(weights[name], value, rtol=1e-4, atol=1e-5)
 
 
 def test_a_network_of_a_stack_is_the_lone_one(run, laboratory):
     run = vary(run, optimizer=Choice("Adam", "Adam", {"lr": 0.02}), folds=3)
-    lone, weights = laboratory.conduct(run)
+    lone, weights = laboratory.trained(run)
     results, refused = stack(laboratory, [run, vary(run, seed=run.seed + 1)])
     assert refused == []
     (stacked, of_stack), _ = results
@@ -111,7 +111,7 @@ def test_a_network_of_a_stack_is_the_lone_one(run, laboratory):
 
 
 def test_each_number_is_scaled_by_the_training_samples_alone(run, laboratory):
-    laboratory.conduct(run)
+    laboratory.trained(run)
     scaling = Predictor(laboratory.folder / "run").scaling
     held_out = pd.read_parquet(laboratory.folder / "run" / "predictions.parquet")["sample"]
     of_training = FRAME[TARGETS].drop(index=held_out)
@@ -151,7 +151,7 @@ def test_what_is_no_list_of_numbers_is_told(tmp_path, options, message):
 
 @pytest.mark.parametrize("shape", [(30,), (30, 1), (30, 3)])
 def test_true_values_of_another_shape_are_told(run, laboratory, shape):
-    laboratory.conduct(run)
+    laboratory.trained(run)
     file = laboratory.folder / "new.npz"
     np.savez(file, inputs=RANDOM.normal(size=(30, 3)), targets=np.ones(shape))
     with pytest.raises(ValueError, match=r"expected answers of the shape .30, 2.; found"):

@@ -75,7 +75,7 @@ def parts(laboratory):
 
 def test_classes_are_predicted_as_scikit_learn_does(laboratory):
     run = estimator_run(Choice("wine", "wine", {}), FOREST, n_estimators=20)
-    found, _ = laboratory.conduct(run)
+    found, _ = laboratory.trained(run)
     held_out, mine, frame = parts(laboratory)
     dataset = storage.open_dataset(laboratory.folder / "data" / "wine")
     inputs = in_float32(np.array(dataset.inputs), mine)
@@ -90,7 +90,7 @@ def test_classes_are_predicted_as_scikit_learn_does(laboratory):
 
 def test_numbers_come_in_their_units(tmp_path, laboratory):
     choice = table_of(tmp_path / "both.csv", FRAME, TARGETS, "regression")
-    found, _ = laboratory.conduct(estimator_run(choice, "sklearn.linear_model:Ridge", alpha=0.5))
+    found, _ = laboratory.trained(estimator_run(choice, "sklearn.linear_model:Ridge", alpha=0.5))
     held_out, mine, frame = parts(laboratory)
     inputs = standardised(FRAME[["a", "b", "c"]].to_numpy(), mine)
     targets = FRAME[TARGETS].to_numpy()
@@ -110,7 +110,7 @@ def test_numbers_come_in_their_units(tmp_path, laboratory):
 )
 def test_labels_are_predicted_as_scikit_learn_does(tmp_path, laboratory, path, options, make):
     choice = table_of(tmp_path / "labels.csv", LABELLED, LABELS, "multilabel")
-    laboratory.conduct(estimator_run(choice, path, **options))
+    laboratory.trained(estimator_run(choice, path, **options))
     held_out, mine, frame = parts(laboratory)
     features = [name for name in LABELLED if name not in LABELS]
     inputs = in_float32(LABELLED[features].to_numpy(), mine)
@@ -138,7 +138,7 @@ def test_what_is_planted_into_held_out_rows_changes_nothing(tmp_path, laboratory
     for name in ("clean", "planted"):
         choice = table_of(tmp_path / f"{name}.csv", changed, "cost", "regression")
         run = estimator_run(choice, "sklearn.ensemble:RandomForestRegressor", n_estimators=3)
-        weights.append(laboratory.conduct(run, name)[1])
+        weights.append(laboratory.trained(run, name)[1])
         frame = pd.read_parquet(laboratory.folder / name / "predictions.parquet")
         changed.loc[frame["sample"][:2], ["a", "cost"]] = 1e6
     assert same_weights(*weights)
@@ -147,7 +147,7 @@ def test_what_is_planted_into_held_out_rows_changes_nothing(tmp_path, laboratory
 def test_a_trained_one_predicts_new_samples(tmp_path, laboratory):
     choice = table_of(tmp_path / "both.csv", FRAME, "cost", "regression")
     run = estimator_run(choice, "sklearn.ensemble:HistGradientBoostingRegressor", max_iter=5)
-    laboratory.conduct(run)
+    laboratory.trained(run)
     _, _, frame = parts(laboratory)
     predictor = Predictor(laboratory.folder / "run")
     new = samples.read(tmp_path / "both.csv", predictor)
@@ -160,9 +160,9 @@ def test_a_run_that_was_fitted_and_then_killed_is_not_fitted_again(laboratory, m
     with monkeypatch.context() as patch:
         patch.setattr(experiment, "save_weights", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            laboratory.conduct(run)
+            laboratory.trained(run)
     monkeypatch.setattr(estimators.FittedEstimator, "fit", lambda *_: 1 / 0)
-    found, _ = laboratory.conduct(run)
+    found, _ = laboratory.trained(run)
     assert found["resumed"] == 1
     assert found["accuracy"] > 0.5
 
@@ -283,7 +283,7 @@ def test_equal_probabilities_stay_equal_in_the_metrics(laboratory):
         run = dataclasses.replace(
             estimator_run(Choice("wine", "wine", {}), path, **options), fold=fold
         )
-        laboratory.conduct(run)
+        laboratory.trained(run)
         held_out, mine, _ = parts(laboratory)
         dataset = storage.open_dataset(laboratory.folder / "data" / "wine")
         inputs = in_float32(np.array(dataset.inputs), mine)
@@ -345,7 +345,7 @@ CONFIDENT = [
 @pytest.mark.parametrize(("path", "options", "make"), CONFIDENT)
 def test_ranks_of_confident_estimators_are_scikit_learns(laboratory, path, options, make):
     run = estimator_run(Choice("breast_cancer", "breast_cancer", {}), path, **options)
-    laboratory.conduct(run)
+    laboratory.trained(run)
     held_out, mine, _ = parts(laboratory)
     dataset = storage.open_dataset(laboratory.folder / "data" / "breast_cancer")
     inputs = in_float32(np.array(dataset.inputs), mine)
@@ -364,7 +364,7 @@ def test_ranks_of_confident_estimators_are_scikit_learns(laboratory, path, optio
 def test_estimators_of_different_precision_stand_in_one_table(tmp_path, laboratory):
     pairs, rows, logistic = [], [], "sklearn.linear_model:LogisticRegression"
     for name, path in ("forest", FOREST), ("logistic", logistic):
-        laboratory.conduct(estimator_run(Choice("wine", "wine", {}), path), name)
+        laboratory.trained(estimator_run(Choice("wine", "wine", {}), path), name)
         files = run_files.RunFolder(laboratory.folder / name)
         pairs.append((run_files.metrics(files), files))
         rows.append(metrics.probabilities(metrics.predictions(*pairs[-1])))
@@ -387,5 +387,5 @@ class Ridge(linear_model.Ridge):
 
 def test_a_regressor_without_a_number_for_a_row_has_diverged(tmp_path, laboratory):
     choice = table_of(tmp_path / "one.csv", FRAME, "cost", "regression")
-    found, _ = laboratory.conduct(estimator_run(choice, "test_estimators:Ridge"))
+    found, _ = laboratory.trained(estimator_run(choice, "test_estimators:Ridge"))
     assert found["diverged"] and found["r2"] is None

@@ -107,6 +107,6 @@ class Net(torch.nn.Module):
 
 def test_an_average_of_weights_takes_the_counts_of_batch_norm_as_they_are(laboratory):
     run = vary(RUN, model=MOBILENET, ema=0.3, epochs=3, batch_size=20)
-    _, weights = laboratory.conduct(run)
+    _, weights = laboratory.trained(run)
     counts = [value for name, value in weights.items() if name.endswith("num_batches_tracked")]
     assert {int(count) for count in counts} == {9}

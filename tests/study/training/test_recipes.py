@@ -234,8 +234,8 @@ def test_a_candidate_that_does_not_work_is_left_out(laboratory, monkeypatch, cap
 
 def test_bf16_rounds_and_learns(laboratory):
     run = vary(model=LENET, epochs=4)
-    exact, weights = laboratory.conduct(run)
-    rounded, others = laboratory.conduct(vary(run, precision="bf16"), "bf16")
+    exact, weights = laboratory.trained(run)
+    rounded, others = laboratory.trained(vary(run, precision="bf16"), "bf16")
     assert all(weight.dtype == torch.float32 for weight in others.values())
     assert not torch.equal(weights["0.weight"], others["0.weight"])
     assert rounded["epochs"][-1]["loss"] == pytest.approx(exact["epochs"][-1]["loss"], rel=0.05)

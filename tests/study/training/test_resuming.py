@@ -23,6 +23,7 @@ from allcores_study.records import identity
 from allcores_study.records.results_folder import RUN_FILES, ResultsFolder
 from allcores_study.training import checkpoints, experiment, results
 from allcores_study.training.checkpoints import Checkpoints
+from allcores_study.training.run_request import Execution
 
 
 def number_of(file):
@@ -43,7 +44,7 @@ def test_a_killed_run_of_shared_memory_ends_with_the_weights_of_one_never_killed
     many = Choice("many", "synthetic", RUN.dataset.options | {"count": 200})
     run = using(Choice("shared_memory", "shared_memory", {}), 2, dataset=many, batch_size=2)
     run = vary(run, model=Choice("slow", "slow:Net", {}), epochs=1)
-    _, expected = laboratory.conduct(run, "never_killed")
+    _, expected = laboratory.trained(run, "never_killed")
     latest, notes = laboratory.checkpoints("killed") / "latest.allcores", []
     while not (laboratory.folder / "killed" / "metrics.json").exists():
         before = number_of(latest)
@@ -97,7 +98,7 @@ def test_short_epochs_are_not_spent_on_checkpoints(laboratory, monkeypatch):
             file.write("x")
 
     monkeypatch.setattr(Checkpoints, "save", count)
-    metrics, _ = laboratory.conduct(vary(epochs=200))
+    metrics, _ = laboratory.trained(vary(epochs=200))
     assert 1 <= len(saved.read_text()) <= 2 + metrics["ended"] - metrics["started"]
 
 
@@ -237,7 +238,7 @@ def test_results_overwrite_no_foreign_file(laboratory, name):
     (output / name).write_text("mine")
     with pytest.raises(ValueError, match=f"{name} exists and is not a result of a run"):
         results.refuse_foreign(output, checkpoints)
-    laboratory.conduct(RUN)
+    laboratory.trained(RUN)
     results.refuse_foreign(output, checkpoints)  # its own results are
 
 
@@ -255,10 +256,9 @@ def test_a_run_that_is_told_to_stop_at_its_very_end_has_ended(laboratory, monkey
     numbers = [*lifetime.signals_to_stop(), signal.SIGALRM]
     before = {number: signal.signal(number, stop) for number in numbers}
     monkeypatch.setattr(Checkpoints, "remove", remove)
-    folders = laboratory.data(), None, laboratory.checkpoints("run"), laboratory.folder / "run"
-    execution = experiment.Execution(pinning=False, ends_process=True)
+    execution = Execution(pinning=False, ends_process=True)
     try:
-        metrics = experiment.conduct(RUN, *folders, execution=execution)
+        metrics = experiment.train_and_score(laboratory.request(RUN, execution=execution))
         os.kill(os.getpid(), signal.SIGTERM)  # nor is it stopped later
     finally:
         for number, handler in before.items():
@@ -272,9 +272,9 @@ def test_results_that_were_half_written_are_written_again(laboratory, monkeypatc
     laboratory.data()
     with monkeypatch.context() as patched, pytest.raises(MemoryError):
         patched.setattr(identity, "write_json", lambda *_: (_ for _ in ()).throw(MemoryError))
-        laboratory.conduct(RUN)
+        laboratory.trained(RUN)
     assert (laboratory.folder / "run" / "weights.pt").exists()
-    metrics, _ = laboratory.conduct(RUN)
+    metrics, _ = laboratory.trained(RUN)
     assert len(metrics["sessions"]) == 2
 
 

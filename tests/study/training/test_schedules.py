@@ -163,7 +163,7 @@ def test_every_loss_takes_scores_and_classes(name):
 def test_every_optimizer_trains_as_in_a_plain_loop(laboratory, name):
     plain = {"schedule": Choice("constant", "constant", {}), "crop": 0, "flip": False}
     run = vary(optimizer=Choice(name, name, {"lr": 0.001}), epochs=1, **plain)
-    _, weights = laboratory.conduct(run)
+    _, weights = laboratory.trained(run)
     opened = storage.open_dataset(laboratory.data())
     mean, std = channel_statistics(opened.pixel_sums[:53], opened.inputs.shape)
     images, labels = Batches(opened.inputs, mean, std), torch.from_numpy(opened.targets)

@@ -33,7 +33,7 @@ def test_several_processes_leave_nothing_in_shared_memory(laboratory, monkeypatc
         "sklearn.ensemble:BaggingClassifier",
         n_estimators=4,
     )
-    laboratory.conduct(dataclasses.replace(run, threads_per_worker=2))
+    laboratory.trained(dataclasses.replace(run, threads_per_worker=2))
     assert left_by(os.getpid(), int((tmp_path / "rank").read_text())) == []
 
 

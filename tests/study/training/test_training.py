@@ -24,7 +24,7 @@ SLOW = vary(epochs=3, model=MOBILENET)
 
 
 def test_a_run_leaves_everything_and_no_checkpoint(laboratory):
-    metrics, _ = laboratory.conduct(SLOW, curves=True)
+    metrics, _ = laboratory.trained(SLOW, curves=True)
     written = read_json(laboratory.folder / "run" / "metrics.json")
     files, loaded = written.pop("files"), written.pop("loaded")
     assert written.pop("made_of")
@@ -53,7 +53,7 @@ def test_a_run_leaves_everything_and_no_checkpoint(laboratory):
 
 
 def test_only_the_last_epoch_is_scored_without_curves(laboratory):
-    metrics, _ = laboratory.conduct(vary(epochs=2))
+    metrics, _ = laboratory.trained(vary(epochs=2))
     assert metrics["epochs"][0]["accuracy"] is None
     assert metrics["epochs"][1]["accuracy"] == metrics["accuracy"]
 
@@ -64,7 +64,7 @@ def test_training_learns(laboratory):
     gentle = Choice("SGD", "SGD", {"lr": 0.02, "momentum": 0.9})
     run = vary(dataset=tiny, model=Choice("lenet", "lenet", {}), epochs=8, crop=0, flip=False)
     run = vary(run, optimizer=gentle)
-    metrics, _ = laboratory.conduct(run)
+    metrics, _ = laboratory.trained(run)
     assert metrics["accuracy"] > 0.9
     assert metrics["epochs"][-1]["loss"] < metrics["epochs"][0]["loss"] / 3
 
@@ -75,7 +75,7 @@ def test_training_never_opens_the_held_out_fold(laboratory, strategy):
     choice = Choice("tiny", "synthetic", {"count": 60, "test": 0, "size": 8, "classes": 3})
     run = vary(dataset=choice, folds=3, fold=1, strategy=strategy, model=MOBILENET)
     run = vary(run, workers=2 if strategy is DDP else 1)
-    _, clean = laboratory.conduct(run, "clean")
+    _, clean = laboratory.trained(run, "clean")
 
     folder = laboratory.data(choice)
     opened = storage.open_dataset(folder)
@@ -88,14 +88,14 @@ def test_training_never_opens_the_held_out_fold(laboratory, strategy):
     digests = {name: sha256(folder / name) for name in opened.record.files}
     replace(opened.record, files=digests).write(folder / "dataset.json")
 
-    _, poisoned = laboratory.conduct(run, "poisoned")
+    _, poisoned = laboratory.trained(run, "poisoned")
     assert same_weights(clean, poisoned)
 
 
 def test_scoring_is_exact_and_without_augmentation(laboratory):
     """The weights that are shipped, scored again one image at a time, give the same matrix."""
     run = vary(crop=2, flip=True, model=MOBILENET)
-    metrics, weights = laboratory.conduct(run)
+    metrics, weights = laboratory.trained(run)
     opened = storage.open_dataset(laboratory.data())
     mean, std = channel_statistics(opened.pixel_sums[:53], opened.inputs.shape)
     mean, std = (torch.tensor(values).view(-1, 1, 1) for values in (mean, std))
@@ -113,8 +113,8 @@ def test_scoring_is_exact_and_without_augmentation(laboratory):
 
 def test_channels_last_changes_the_layout_only(laboratory):
     run = vary(model=LENET)
-    _, expected = laboratory.conduct(run, "contiguous")
-    _, weights = laboratory.conduct(vary(run, memory_format="channels_last"), "channels_last")
+    _, expected = laboratory.trained(run, "contiguous")
+    _, weights = laboratory.trained(vary(run, memory_format="channels_last"), "channels_last")
     assert any(
         tensor.is_contiguous(memory_format=torch.channels_last) and not tensor.is_contiguous()
         for tensor in weights.values()
@@ -127,7 +127,7 @@ def test_channels_last_changes_the_layout_only(laboratory):
 def test_a_dataset_without_a_test_set_needs_folds(laboratory):
     choice = Choice("tiny", "synthetic", {"count": 30, "test": 0, "size": 8, "classes": 3})
     with pytest.raises(ValueError, match="tiny has no test set of its own; use folds"):
-        laboratory.conduct(vary(dataset=choice))
+        laboratory.trained(vary(dataset=choice))
 
 
 DIVERGING = vary(optimizer=Choice("SGD", "SGD", {"lr": 1e30}), epochs=3)
@@ -157,7 +157,7 @@ def test_a_run_that_diverges_stops_and_is_recorded_as_such(laboratory, run):
 def test_what_the_last_update_breaks_shows_when_it_is_scored(laboratory):
     # One epoch of one batch: the loss is finite, what the weights after it give is not.
     run = vary(DIVERGING, epochs=1, batch_size=53)
-    metrics, _ = laboratory.conduct(run)
+    metrics, _ = laboratory.trained(run)
     assert metrics["diverged"] == {"epoch": 1, "step": None, "lr": 1e30}
     assert len(metrics["epochs"]) == 1
 
@@ -166,7 +166,7 @@ def test_the_rate_that_is_recorded_is_the_schedules(laboratory):
     """Not the optimizer's, from which this schedule begins elsewhere."""
     lower = Choice("lower", "multistep", {"milestones": [0.0]})
     run = vary(DIVERGING, epochs=1, batch_size=53, schedule=lower)
-    metrics, _ = laboratory.conduct(run)
+    metrics, _ = laboratory.trained(run)
     assert metrics["diverged"]["step"] is None
     assert metrics["diverged"]["lr"] == metrics["epochs"][0]["lr"] < 1e30
 
@@ -182,21 +182,18 @@ def test_edited_folds_are_refused(laboratory, damage):
     folds.write(file, assignable, 3, 0, 0)
     run = vary(dataset=choice, folds=3, fold=1)
 
-    def conduct():
-        output = laboratory.folder / "run"
-        return experiment.conduct(run, folder, file, laboratory.checkpoints("run"), output)
-
-    conduct()
+    request = laboratory.request(run, fold_file=file)
+    experiment.train_and_score(request)
     with pytest.raises(ValueError, match="is not what was assigned"):
         folds.read(file, Assignable(assignable.targets[::-1]), 3, 0, 0)
     content = json.loads(file.read_text())
     file.write_text(json.dumps(content | {"fold_of": damage(content["fold_of"])}))
     with pytest.raises(ValueError, match="is damaged"):
-        conduct()
+        experiment.train_and_score(request)
 
 
 def test_an_edited_result_is_noticed(laboratory):
-    laboratory.conduct(RUN)
+    laboratory.trained(RUN)
     path = laboratory.folder / "run" / "metrics.json"
     content = json.loads(path.read_text())
     content["accuracy"] = 1.0

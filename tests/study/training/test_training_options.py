@@ -61,7 +61,7 @@ def test_with_one_worker_an_option_does_what_it_does_for_serial(
     _, plain = reference(vary(epochs=EPOCHS))
     _, serial = reference(vary(epochs=EPOCHS, **options))
     assert not same_weights(serial, plain), "the option does nothing"
-    _, other = laboratory.conduct(using(strategy, 1, epochs=EPOCHS, **options), "other")
+    _, other = laboratory.trained(using(strategy, 1, epochs=EPOCHS, **options), "other")
     if promises(strategy.name):
         assert same_weights(other, serial)
     else:
@@ -74,7 +74,7 @@ def test_synchronous_strategies_still_follow(laboratory, reference, strategy, op
     if strategy.name == "local_sgd" and "clip_norm" in options:
         pytest.skip("each worker clips its own gradient")
     _, serial = reference(vary(epochs=EPOCHS, **options))
-    _, other = laboratory.conduct(using(strategy, 3, epochs=EPOCHS, **options), "other")
+    _, other = laboratory.trained(using(strategy, 3, epochs=EPOCHS, **options), "other")
     assert close(other, serial)
 
 
@@ -110,16 +110,16 @@ def test_a_large_layer_and_one_that_is_used_twice_train_with_every_option(
     if strategy.name != "local_sgd":  # of which each worker clips its own gradient
         run = vary(run, clip_norm=CLIP_NORM)
     _, serial = reference(run)
-    _, other = laboratory.conduct(using(strategy, 2, run))
+    _, other = laboratory.trained(using(strategy, 2, run))
     assert close(other, serial)
 
 
 def test_an_average_is_that_of_the_weights_after_each_step(laboratory):
     """Of two steps, with what torch's rule says by hand."""
     run = vary(epochs=1, batch_size=27)
-    _, last = laboratory.conduct(run, "last")
-    _, half = laboratory.conduct(vary(run, ema=0.5), "half")
-    _, quarter = laboratory.conduct(vary(run, ema=0.25), "quarter")
+    _, last = laboratory.trained(run, "last")
+    _, half = laboratory.trained(vary(run, ema=0.5), "half")
+    _, quarter = laboratory.trained(vary(run, ema=0.25), "quarter")
     for name, weights in last.items():
         first = 2 * half[name] - weights
         torch.testing.assert_close(quarter[name], 0.25 * first + 0.75 * weights)
@@ -145,7 +145,7 @@ def test_a_validation_part_suits_the_smallest_training_part(study, text):
 
 def test_the_best_epoch_by_the_validation_part_is_shipped_and_ends_the_run(laboratory):
     run = vary(epochs=30, validation=0.25, patience=2, optimizer=Choice("SGD", "SGD", {"lr": 0.4}))
-    metrics, _ = laboratory.conduct(run, "patient", curves=True)
+    metrics, _ = laboratory.trained(run, "patient", curves=True)
     losses = [epoch["validation_loss"] for epoch in metrics["epochs"]]
     best = losses.index(min(losses))
     assert metrics["shipped_epoch"] == best + 1
@@ -206,7 +206,7 @@ def test_epochs_can_be_read_while_a_run_goes_on(laboratory, monkeypatch):
 
     monkeypatch.setattr(progress, "INTERVAL", 0)
     monkeypatch.setattr(EpochsFile, "write", look)
-    metrics, _ = laboratory.conduct(vary(epochs=3))
+    metrics, _ = laboratory.trained(vary(epochs=3))
     assert seen.read_text() == "2 3 4 4 ", "a header and the epochs so far; the last at the end"
     with (laboratory.folder / "run" / "epochs.csv").open() as file:
         rows = list(csv.DictReader(file))

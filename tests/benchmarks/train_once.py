@@ -6,6 +6,7 @@ from pathlib import Path
 from allcores_study.config.run import Choice
 from allcores_study.data import preparation
 from allcores_study.training import commandline, experiment, recipes
+from allcores_study.training.run_request import RunRequest
 
 
 def images(count, size):
@@ -29,7 +30,7 @@ def run_of(model, dataset, /, *flags, **changes):
     return dataclasses.replace(run, **usual | changes)
 
 
-def conduct(run, folder):
+def train_once(run, folder):
     """What metrics.json would say of the run; what it leaves open is measured first."""
     folder = Path(folder)
     data = folder / run.dataset.label
@@ -40,7 +41,14 @@ def conduct(run, folder):
         if not recipe.exists():
             recipes.calibrate(run, data, run.cores, recipe)
         run = recipes.fill_in(run, recipe, run.cores)
-    return experiment.conduct(run, data, None, folder / "checkpoints", folder / "output", asked)
+    request = RunRequest(
+        run=run,
+        configured=asked,
+        data_folder=data,
+        checkpoint_folder=folder / "checkpoints",
+        output=folder / "output",
+    )
+    return experiment.train_and_score(request)
 
 
 def samples_per_second(metrics):
