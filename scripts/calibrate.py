@@ -1,5 +1,7 @@
 """Measure which recipe trains a model fastest on the cores of this job."""
 
+from __future__ import annotations
+
 import argparse
 import sys
 from pathlib import Path
@@ -16,7 +18,7 @@ from allcores_study.records import marks
 from allcores_study.training import recipes
 
 
-def main(flags):
+def main(flags: argparse.Namespace) -> None:
     cores.set_thread_variables(flags.cores)
     lean_torch.import_torch()
     run, available = Run.from_json(flags.settings), min(flags.cores, cores.allowed())

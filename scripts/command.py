@@ -14,9 +14,12 @@
 Results go to results/ in the folder where it is called.
 """
 
+from __future__ import annotations
+
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
 SCRIPTS = Path(__file__).resolve().parent
 sys.path.append(str(SCRIPTS))
@@ -31,13 +34,16 @@ from allcores.machine import cores  # noqa: E402
 from allcores.version import __version__  # noqa: E402
 from allcores_study import yaml_files  # noqa: E402
 
+if TYPE_CHECKING:
+    from argparse import Namespace
+
 PROFILES = SCRIPTS.parent / "profiles"
 PROGRAMS = ("plan", "status", "predict", "train")
 # What programs advise to call, in the place of snakemake: see campaign/commands.py.
 RUN = "allcores run"
 
 
-def main():
+def main() -> None:
     name, *arguments = sys.argv[1:] or ["--help"]
     if name in ("-h", "--help") or (name == "run" and {"-h", "--help"} & set(arguments)):
         print(__doc__)
@@ -57,7 +63,7 @@ def main():
         )
 
 
-def run(words):
+def run(words: list[str]) -> NoReturn:
     """Become snakemake with these words, and with what only they lack."""
     try:
         settings = settings_of(words)
@@ -77,7 +83,7 @@ def run(words):
     call("-m", "snakemake", "-s", snakefile, *added, *with_profiles(words))
 
 
-def settings_of(words):
+def settings_of(words: list[str]) -> Namespace:
     """What Snakemake makes of words, and of the profiles that they name."""
     words = with_profiles(words)
     given, _ = cli.get_argument_parser().parse_known_args(words)
@@ -85,10 +91,10 @@ def settings_of(words):
     return cli.get_argument_parser(profiles).parse_known_args(words)[0] if profiles else given
 
 
-def with_profiles(words):
+def with_profiles(words: list[str]) -> list[str]:
     """The words, with the path of each profile that Snakemake does not find and that is ours."""
 
-    def found(name):
+    def found(name: str) -> str:
         is_ours = name and (PROFILES / name).is_dir() and cli.get_profile_dir(name) is None
         return str(PROFILES / name) if is_ours else name
 
@@ -101,7 +107,7 @@ def with_profiles(words):
     return replaced
 
 
-def call(*words):
+def call(*words: object) -> NoReturn:
     """Become Python with these words."""
     environment = os.environ | {"ALLCORES_RUN": RUN}
     os.execve(sys.executable, [sys.executable, *map(str, words)], environment)

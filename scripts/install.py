@@ -7,6 +7,8 @@ pip does. uv does not read pip's settings, so they are passed to it. torch is lo
 PyTorch's index of CPU builds first: on Linux, the one on PyPI brings several GB for GPUs.
 """
 
+from __future__ import annotations
+
 import argparse
 import os
 import platform
@@ -33,7 +35,7 @@ VARIABLES = {
 }
 
 
-def settings_of_pip(pip_config):
+def settings_of_pip(pip_config: str) -> dict[str, str]:
     """pip's settings as environment variables of uv; later places override earlier ones.
 
     Args:
@@ -48,7 +50,7 @@ def settings_of_pip(pip_config):
     return variables
 
 
-def answers(url):
+def answers(url: str) -> bool:
     try:
         with urllib.request.urlopen(url, timeout=PATIENCE):
             return True
@@ -56,21 +58,21 @@ def answers(url):
         return False
 
 
-def run(*command, **environment):
+def run(*command: str, **environment: str) -> bool:
     """Run a command, whose output is shown, and return whether it succeeded."""
     return subprocess.run(command, env=os.environ | environment, cwd=PROJECT).returncode == 0
 
 
-def pip(*arguments):
+def pip(*arguments: str) -> bool:
     return run(sys.executable, "-m", "pip", "install", "--quiet", *arguments)
 
 
-def uv(*arguments, **environment):
+def uv(*arguments: str, **environment: str) -> bool:
     command = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", sys.executable]
     return run(*command, *arguments, **environment)
 
 
-def install(groups):
+def install(groups: list[str]) -> bool:
     """Install the packages of the groups and return whether that succeeded."""
     arguments = [part for name in groups for part in ("--group", name)]
     if platform.system() == "Linux" and answers(f"{CPU_BUILDS}/torch/"):
@@ -92,7 +94,7 @@ def install(groups):
     return pip(PIP) and pip(*arguments)
 
 
-def find_plugins():
+def find_plugins() -> None:
     """Have this Python find our plugins for Snakemake."""
     file = Path(sysconfig.get_path("purelib"), "allcores.pth")
     file.write_text(f"{PROJECT / 'scripts' / 'plugins'}\n")

@@ -6,8 +6,11 @@ A few seconds of each kind of run are trained and timed. The measurements are ke
 results folder, as is the table of setups: plan/plan.csv.
 """
 
+from __future__ import annotations
+
 import signal
 import sys
+from typing import TYPE_CHECKING, NoReturn
 
 from allcores.machine import lifetime
 
@@ -23,11 +26,15 @@ from pathlib import Path
 from allcores.machine import cores, lean_torch, memory
 from allcores_study.campaign import commands
 
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from types import FrameType
+
 LEAST_MEMORY = 100  # megabytes of a forked run
 PREFIX = "allcores-plan-"  # of the name of a temporary folder
 
 
-def main(flags):
+def main(flags: Namespace) -> None:
     for flag, value, least in (
         ("--cores", flags.cores, 1),
         ("--memory-mb", flags.memory_mb, LEAST_MEMORY),
@@ -80,7 +87,7 @@ def main(flags):
     print(*summary.report_lines(setups, studies, flags.cores, cores.allowed()), sep="\n")
 
 
-def temporary_folder():
+def temporary_folder() -> str:
     """Make a temporary folder for this process, and delete those of processes that were killed."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         owner = folder.name.removeprefix(PREFIX).partition("-")[0]
@@ -90,19 +97,19 @@ def temporary_folder():
     return tempfile.tempdir
 
 
-def end(folder):
+def end(folder: str) -> None:
     """End all processes that were started, and remove their folder."""
     lifetime.end_descendants()
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def end_line():
+def end_line() -> None:
     """On a terminal, clear the line in which say() has shown what is measured."""
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr, flush=True)
 
 
-def say(line):
+def say(line: str) -> None:
     """Show what is being measured: on a terminal, in one line that is overwritten."""
     lean_torch.import_torch()  # only where something is measured
     is_terminal = sys.stderr.isatty()
@@ -132,7 +139,7 @@ if __name__ == "__main__":
     lifetime.adopt_orphans()
     folder, process = temporary_folder(), os.getpid()
 
-    def stop(number, frame):
+    def stop(number: int, frame: FrameType | None) -> NoReturn:
         if os.getpid() == process:  # not a process that it has forked
             print("plan.py: stopped; what is measured is kept", file=sys.stderr, flush=True)
             end(folder)

@@ -12,6 +12,8 @@ prediction, the true value if it is known, and the probability of each class. Wh
 for each pixel it has the share of each, and the masks are written to the output's name with .npz.
 """
 
+from __future__ import annotations
+
 import argparse
 import sys
 from pathlib import Path
@@ -19,7 +21,7 @@ from pathlib import Path
 from allcores.machine import cores, lean_torch
 
 
-def main(flags):
+def main(flags: argparse.Namespace) -> None:
     if flags.threads < 1:
         raise ValueError(f"--threads: found {flags.threads}; expected a number from 1")
     # numpy and torch read these when they are imported, so that has to wait until here.

@@ -1,7 +1,10 @@
 """Choose between candidates by the mean score of their inner runs."""
 
+from __future__ import annotations
+
 import argparse
 import sys
+from typing import TYPE_CHECKING
 
 from allcores.machine import lifetime
 
@@ -17,8 +20,17 @@ from allcores_study.records import fingerprint, marks
 from allcores_study.records.identity import Record
 from allcores_study.records.results_folder import ResultsFolder
 
+if TYPE_CHECKING:
+    from allcores_study.config.candidates import Selection
 
-def discard(folder, table, choice, inner_paths, labels):
+
+def discard(
+    folder: ResultsFolder,
+    table: grid.Table,
+    choice: Selection,
+    inner_paths: dict[str, list[str]],
+    labels: list[str],
+) -> None:
     """Delete the checkpoints that no run goes on from."""
     for label, paths in inner_paths.items():
         for number, path in enumerate(paths):
@@ -30,7 +42,7 @@ def discard(folder, table, choice, inner_paths, labels):
                 folder.discard_checkpoints(table.runs[path])
 
 
-def main(flags):
+def main(flags: argparse.Namespace) -> None:
     folder = ResultsFolder(str(flags.config.parents[1]))
     table = grid.expand(json.loads(flags.config.read_text()))
     choice = table.choices[flags.selection]

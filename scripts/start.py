@@ -19,12 +19,12 @@ import sys  # noqa: E402
 
 # Seconds to wait for an answer of the warm process, which may have to import much first.
 PATIENCE = 60.0
-SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1]
+SIGNALS: list[int] = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1]
 if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup has it
     SIGNALS.append(signal.SIGHUP)  # of a terminal that was closed
 
 
-def warm(path, command, forwarded):
+def warm(path: str, command: list[str], forwarded: list[int]) -> int:
     """Run a command in a warm process and return its exit status.
 
     Args:
@@ -42,11 +42,11 @@ def warm(path, command, forwarded):
         # The path of a socket has at most 108 characters.
         connection.connect(f"/proc/self/fd/{inside}/{name}")
 
-        def forward(number):
+        def forward(number: int) -> None:
             forwarded.append(number)
             connection.sendall(bytes([number]))
 
-        def stop_and_go_on(number, frame):
+        def stop_and_go_on(number: int, frame: object) -> None:
             forward(signal.SIGSTOP)
             os.kill(os.getpid(), signal.SIGSTOP)
             forward(signal.SIGCONT)
@@ -54,7 +54,7 @@ def warm(path, command, forwarded):
         # A signal's byte must not come before the request.
         for number in SIGNALS:
             signal.signal(number, lambda number, frame: forwarded.append(number))
-        request = {
+        request: object = {
             "command": command,
             "environment": dict(os.environ),
             "folder": os.getcwd(),  # noqa: PTH109 - pathlib takes 10 ms to import
@@ -87,7 +87,7 @@ if __name__ == "__main__":
         sys.exit(__doc__)
     path, caller, *command = sys.argv[1:]
     caller = caller if caller != "0" else str(os.getppid())
-    forwarded = []
+    forwarded: list[int] = []
     try:
         status = warm(path, command, forwarded)
     except OSError as error:

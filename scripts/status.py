@@ -6,14 +6,20 @@ python scripts/status.py --configfile config/mine.yaml --why      which runs wou
 python scripts/status.py --configfile config/mine.yaml --unused   what the config asks for no more
 """
 
+from __future__ import annotations
+
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from allcores_study.campaign import commands
 
+if TYPE_CHECKING:
+    from argparse import Namespace
 
-def main(flags):
+
+def main(flags: Namespace) -> None:
     from allcores_study.analysis import suggestions
     from allcores_study.planning import choose
     from allcores_study.records import results_folder

@@ -9,7 +9,11 @@ killed goes on from its last checkpoint: after an epoch, of short ones not each,
 minutes.
 """
 
+from __future__ import annotations
+
 import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from allcores.machine import lifetime
 from allcores.parallel import failures
@@ -35,13 +39,20 @@ from allcores_study.records.run_files import METRICS
 from allcores_study.stacking.several import SharedJob
 from allcores_study.training import commandline, progress, recipes
 
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from types import FrameType
+
+    from allcores_study.config.run import Run
+    from allcores_study.training.run_request import RunRequest
+
 BY_HAND = Path("results/by_hand")
 # In which srun, PMIx, Open MPI's mpirun and others tell each process its rank.
 RANK_VARIABLES = ("SLURM_PROCID", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 STOPPING = 3.0  # seconds after which a request to stop is repeated
 
 
-def main(flags):
+def main(flags: Namespace) -> None:
     configured = commandline.run_of(flags)
     node = node_of(configured)
     is_by_hand = not (flags.settings and flags.output)
@@ -69,6 +80,7 @@ def main(flags):
     if not flags.settings:  # the workflow has already tried its models (check_models.py)
         trials.check_in_child(configured.plain, data_folder, flags.timeout)
     run = with_recipe(configured, flags, data_folder) if configured.has_auto else configured
+    assert isinstance(run.threads_per_worker, int), "auto is filled in"
     cores.set_thread_variables(run.threads_per_worker)
     needed = run.cores_on_node
     if flags.cores is not None and flags.cores < needed and not flags.oversubscribe:
@@ -101,7 +113,7 @@ def main(flags):
         )
 
 
-def request_of(flags, run, configured, data_folder):
+def request_of(flags: Namespace, run: Run, configured: Run, data_folder: Path) -> RunRequest:
     """The RunRequest of the run that the flags describe.
 
     Args:
@@ -131,13 +143,13 @@ def request_of(flags, run, configured, data_folder):
     )
 
 
-def finish(flags, request):
+def finish(flags: Namespace, request: RunRequest) -> None:
     """Say that the results of a run are there, in place of earlier ones."""
     run_files.withdraw_stored(request.output)
     marks.put_all(flags.mark)
 
 
-def node_of(run):
+def node_of(run: Run) -> int:
     """The number of this node among the run's; a launcher starts one process on each."""
     if run.nodes == 1:
         return 0
@@ -151,7 +163,7 @@ def node_of(run):
     )
 
 
-def with_recipe(request, flags, data_folder):
+def with_recipe(request: Run, flags: Namespace, data_folder: Path) -> Run:
     """The run with everything that is `auto` filled in, measured now if it has not been yet."""
     file = flags.recipe or BY_HAND / "recipes" / recipes.file_name(request)
     if flags.recipe and request.nodes == 1:  # several nodes share one recipe
@@ -166,14 +178,14 @@ def with_recipe(request, flags, data_folder):
     return run
 
 
-def stop(number, frame):
+def stop(number: int, frame: FrameType | None) -> NoReturn:
     # Python drops an exception in some callbacks, those of fork() and ctypes among them.
     signal.setitimer(signal.ITIMER_REAL, STOPPING)
     is_sent = number != signal.SIGALRM
     raise KeyboardInterrupt(signal.Signals(number).name if is_sent else "a signal")
 
 
-def several(flags_of_job):
+def several(flags_of_job: Namespace) -> int:
     """Train the runs of a job that several share; returns an exit status."""
     given = [] if flags_of_job.cores is None else ["--cores", str(flags_of_job.cores)]
     job = SharedJob(flags_of_job.job)
@@ -190,8 +202,8 @@ def several(flags_of_job):
         fingerprint.loaded()
     from allcores_study.stacking import stacks as stacking
 
-    def stack(job, tell):
-        requests = {}
+    def stack(job: SharedJob, tell: Callable[[list[str]], None]) -> None:
+        requests: dict[str, RunRequest] = {}
         for path, arguments in job.to_train.items():
             flags = parsed(arguments, given)
             run = configured = commandline.run_of(flags)
@@ -222,18 +234,18 @@ def several(flags_of_job):
     return 0
 
 
-def parsed(arguments, given):
+def parsed(arguments: list[str], given: list[str]) -> Namespace:
     """The flags of a run of a job, and what all of the job's runs are given."""
     return commandline.parse(arguments + given, __doc__)
 
 
-def one(flags):
+def one(flags: Namespace) -> int:
     """Train the run that the flags describe; returns an exit status."""
     main(flags)
     return 0
 
 
-def program(train, *arguments):
+def program(train: Callable[..., int], *arguments: Any) -> int:
     """Call a function in a process that ends with it, and say what stopped it.
 
     Returns:

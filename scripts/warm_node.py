@@ -1,14 +1,20 @@
 """Keep the warm process of a node until SIGTERM; profiles/allocation.sh starts one on each."""
 
+from __future__ import annotations
+
 import os
 import signal
 import sys
+from typing import TYPE_CHECKING, NoReturn
 
 from allcores.machine import lifetime
 from allcores_study.campaign import warm_start
 
+if TYPE_CHECKING:
+    from types import FrameType
 
-def end(number, frame):
+
+def end(number: int, frame: FrameType | None) -> NoReturn:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # SLURM may send it twice
     sys.exit()
 

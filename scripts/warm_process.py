@@ -1,12 +1,14 @@
 """A warm process of a call of snakemake: see allcores_study/campaign/warm_start.py."""
 
+from __future__ import annotations
+
 import sys
 
 from allcores.machine import cores
 from allcores_study.campaign import warm_start
 
 
-def torch():
+def torch() -> None:
     """Import what check_models.py, calibrate.py and train.py import."""
     from allcores.machine import lean_torch
 
@@ -25,7 +27,7 @@ def torch():
     registry.losses()
 
 
-def pandas():
+def pandas() -> None:
     """Import what prepare_dataset.py, assign_folds.py and report.py import."""
     import sklearn.datasets
     import sklearn.model_selection  # noqa: F401
@@ -44,4 +46,4 @@ if __name__ == "__main__":
         sys.exit(__doc__)
     name, *arguments = sys.argv[1:]
     cores.set_thread_variables(1)  # each program sets its own
-    warm_start.serve(*arguments, {warm_start.TORCH: torch, warm_start.PANDAS: pandas}[name])
+    warm_start.serve(*arguments, {warm_start.TORCH: torch, warm_start.PANDAS: pandas}[name])  # type: ignore[call-arg]

@@ -14,11 +14,19 @@ import asyncio
 import dataclasses
 import threading
 import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from snakemake_executor_plugin_slurm import Executor as SlurmExecutor
 from snakemake_executor_plugin_slurm import ExecutorSettings as SlurmSettings
 from snakemake_executor_plugin_slurm import common_settings
+
+if TYPE_CHECKING:
+    from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
+    from snakemake_interface_executor_plugins.jobs import JobExecutorInterface
+
+    from allcores_study.campaign.slurm_jobs import Submission
 
 __all__ = ["Executor", "ExecutorSettings", "common_settings"]
 
@@ -27,7 +35,7 @@ AGAIN, LONGEST_PAUSE = 5, 60
 SLICE = 0.2  # seconds after which a pause between two looks at jobs asks whether it is over
 
 
-def _with_default(name, default):
+def _with_default(name: str, default: str | int) -> Any:
     return dataclasses.field(
         default=default, metadata=SlurmSettings.__dataclass_fields__[name].metadata
     )
@@ -53,13 +61,19 @@ class Executor(SlurmExecutor):
         look, submission: see follow(); None: the call has not begun.
     """
 
-    look = submission = None
+    look: Any = None
+    submission: Any = None
 
-    def __post_init__(self, test_mode=False):
+    def __post_init__(self, test_mode: bool = False) -> None:
         super().__post_init__(test_mode)
         self.submitting = threading.local()
 
-    def follow(self, logs, look, submission):
+    def follow(
+        self,
+        logs: str | Path,
+        look: "Callable[[Executor, list[SubmittedJobInfo]], AsyncIterator[SubmittedJobInfo]]",
+        submission: "Submission",
+    ) -> None:
         """Before the first job: take over what is particular to a call.
 
         Args:
@@ -71,28 +85,30 @@ class Executor(SlurmExecutor):
         self.slurm_logdir, self.look, self.submission = Path(logs), look, submission
 
     @property
-    def first_pause(self):
+    def first_pause(self) -> int:
         """Seconds until jobs are looked at for the first time."""
         return self.workflow.executor_settings.init_seconds_before_status_checks
 
-    async def check_active_jobs(self, active_jobs):
+    async def check_active_jobs(
+        self, active_jobs: "list[SubmittedJobInfo]"
+    ) -> "AsyncIterator[SubmittedJobInfo]":
         """Yield those of these jobs that have not ended, and report the others."""
         if self.look is None:  # the thread that looks begins before the call
             return
         async for job in self.look(self, active_jobs):
             yield job
 
-    async def sleep(self):
+    async def sleep(self) -> None:
         """Wait until the next look, unless the call ends: else Ctrl-C would wait for it."""
         until = time.monotonic() + self.next_seconds_between_status_checks
         while self.wait and time.monotonic() < until:
             await asyncio.sleep(SLICE)
 
-    def get_account_arg(self, job):
+    def get_account_arg(self, job: "JobExecutorInterface") -> Iterator[str]:
         """Leave the account of a job that names none to SLURM, which knows each user's."""
         return super().get_account_arg(job) if job.resources.get("slurm_account") else iter([""])
 
-    def run_job(self, job):
+    def run_job(self, job: "JobExecutorInterface") -> None:
         """Submit a job; again after a pause, if that failed for a reason that passes: an outage of
         a minute, or a limit of jobs, would use up all attempts at once."""
         self.submitting.has_to_wait, pause = True, AGAIN
@@ -104,7 +120,7 @@ class Executor(SlurmExecutor):
                     time.sleep(0 if self.submission.is_told_to_end() else 1)
                 pause = min(2 * pause, LONGEST_PAUSE)
 
-    def _report_job_error_threadsafe(self, job_info, msg):
+    def _report_job_error_threadsafe(self, job_info: "SubmittedJobInfo", msg: str) -> None:
         is_over = self.submission.is_told_to_end()
         if self.submission.is_transient(msg) and not is_over:
             self.submitting.has_to_wait = True

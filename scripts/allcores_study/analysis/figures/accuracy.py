@@ -1,8 +1,18 @@
 """Plot held-out scores: every run as a dot, and the mean of repeats with its 95 % interval."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from allcores_study.analysis import comparison, style, tidy
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from allcores_study.analysis.products import Facts
 
 TITLE = "{metric}"
 SECTION = "{metric}"
@@ -16,7 +26,7 @@ counted in the label, not averaged. Colour and marker tell the strategies apart.
 """
 
 
-def figure(runs, facts):
+def figure(runs: pd.DataFrame, facts: Facts) -> Figure:
     """One panel per dataset and model; a row per schedule and setup."""
     colours = style.strategies(runs["strategy"])
     setups = runs.drop_duplicates(tidy.SETTINGS)

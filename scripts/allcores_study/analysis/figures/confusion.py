@@ -1,8 +1,19 @@
 """Plot which classes are mistaken for which, pooled over folds, seeds and schedules."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from allcores_study.analysis import style
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from allcores_study.analysis.products import Facts
 
 TITLE = "confusion matrix"
 SECTION = "{metric}"
@@ -18,7 +29,7 @@ MOST_NUMBERS = 12  # classes; with more, the numbers would not fit into their bo
 MOST_LABELS = 25  # per axis; of more classes, every second or third has its name there
 
 
-def figure(confusion, facts):
+def figure(confusion: pd.DataFrame, facts: Facts) -> Figure:
     """One panel per dataset and model, of the baseline's runs; each row sums to 100 %."""
     pooled = confusion[confusion["strategy"] == facts.baseline]
     letters = pooled["true"].astype(str).str.len().max()
@@ -47,7 +58,7 @@ def figure(confusion, facts):
     return figure
 
 
-def _write_numbers(panel, percent):
+def _write_numbers(panel: Axes, percent: np.ndarray) -> None:
     size = min(13, max(7, 84 / len(percent)))
     for (row, column), value in np.ndenumerate(percent):
         colour = "white" if value > 50 else "black"

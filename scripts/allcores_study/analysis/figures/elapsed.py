@@ -1,7 +1,18 @@
 """Plot elapsed training time against the number of cores, with published times."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from allcores_study.analysis import style
 from allcores_study.analysis.tables.elapsed import of_times
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from allcores_study.analysis.products import Facts
 
 TITLE = "elapsed time"
 SECTION = "speed"
@@ -15,7 +26,7 @@ times per 1,000 samples; in a short run, start-up and first batches weigh more.
 """
 
 
-def figure(speed_table, facts):
+def figure(speed_table: pd.DataFrame, facts: Facts) -> Figure:
     """One panel per model, both axes logarithmic; hollow grey marks are published times."""
     speeds = speed_table.assign(per_1000=1000 * speed_table["seconds"] / speed_table["samples"])
     colours = style.strategies(speeds["strategy"])
@@ -43,7 +54,7 @@ def figure(speed_table, facts):
     return figure
 
 
-def _references(panel, references):
+def _references(panel: Axes, references: list[dict[str, Any]]) -> None:
     """Draw published times: a hollow mark, or a line where the number of cores is unknown."""
     for reference in references:
         seconds = 1000 * reference["seconds"] / reference["images"]

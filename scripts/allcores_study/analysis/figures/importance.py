@@ -1,6 +1,9 @@
 """Plot which swept keys mattered for the score, and the candidates as lines across the keys."""
 
+from __future__ import annotations
+
 from numbers import Real
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -12,6 +15,13 @@ from allcores_study.analysis import style
 from allcores_study.analysis.figures.sweep import WIDE, in_order
 from allcores_study.analysis.products import LEAST_CANDIDATES
 from allcores_study.analysis.selection import SWEPT_COLUMN
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from allcores_study.analysis.metrics import Metric
+    from allcores_study.analysis.products import Facts
 
 TITLE = "which swept keys mattered"
 SECTION = "{metric}"
@@ -29,7 +39,7 @@ MOST_KEYS = 8
 TREES, REPEATS = 100, 10
 
 
-def figure(candidates, facts):
+def figure(candidates: pd.DataFrame, facts: Facts) -> Figure:
     """Two panels for each model whose candidates differ in several keys."""
     swept = [
         (model, _of_candidates(group)) for model, group in candidates.groupby("model", sort=False)
@@ -57,7 +67,7 @@ def figure(candidates, facts):
     return figure
 
 
-def importance(frame):
+def importance(frame: pd.DataFrame) -> tuple[pd.Series, float]:
     """(the share of each key, a Series of key -> 0..1; R2 on candidates out of the bag).
 
     Breiman: Random Forests. Machine Learning 45, 2001.
@@ -74,7 +84,7 @@ def importance(frame):
     return pd.Series(shares, index=inputs.columns), float(forest.oob_score_)
 
 
-def _of_candidates(group):
+def _of_candidates(group: pd.DataFrame) -> pd.DataFrame:
     """A row per candidate: the keys that differ, and the mean score over folds and seeds."""
     scored = group.dropna(subset=["score"])
     keys = [
@@ -86,14 +96,14 @@ def _of_candidates(group):
     return pd.concat([rows[keys].first(), rows["score"].mean()], axis=1)
 
 
-def _draw_candidates(panel, frame, metric):
+def _draw_candidates(panel: Axes, frame: pd.DataFrame, metric: Metric) -> LineCollection:
     """Draw a line per candidate across the keys; returns what a colour bar needs."""
     keys = [*frame.columns[:-1]]
     places = np.stack([_positions(_numbers(frame[key]))[0] for key in keys], axis=1)
     order = np.argsort(metric.sign * frame["score"].to_numpy(), kind="stable")
     scores = metric.scale * frame["score"].to_numpy()[order]
     across = np.broadcast_to(np.arange(len(keys)), places.shape)
-    segments = np.stack([across, places], axis=2)[order]
+    segments: Any = np.stack([across, places], axis=2)[order]
     widths = [1.0] * (len(order) - 1) + [3.0]
     lines = LineCollection(segments, array=scores, cmap="viridis", linewidths=widths)
     panel.add_collection(lines)
@@ -107,7 +117,7 @@ def _draw_candidates(panel, frame, metric):
     return lines
 
 
-def _positions(values):
+def _positions(values: pd.Series) -> tuple[pd.Series, tuple[float | str, float | str]]:
     """(the values in 0..1, (the least, the largest)); of WIDE ranges by their logarithm."""
     numbers, ends = values, (values.min(), values.max())
     if not isinstance(values.iloc[0], Real):
@@ -121,15 +131,15 @@ def _positions(values):
     return (numbers - numbers.min()) / (spread or 1.0), ends
 
 
-def _numbers(values):
+def _numbers(values: pd.Series) -> pd.Series:
     """Numbers as they are; if there are others, such as None of an estimator, all as texts."""
     are_numbers = values.map(lambda value: isinstance(value, Real) and not isinstance(value, bool))
     return values.astype(float) if are_numbers.all() and values.notna().all() else values.map(str)
 
 
-def _end(values, end):
+def _end(values: pd.Series, end: float | str) -> str:
     return f"{end:.3g}" if isinstance(end, float) else end
 
 
-def _name(key):
+def _name(key: str) -> str:
     return key.removeprefix(SWEPT_COLUMN).replace("_", " ")

@@ -1,6 +1,16 @@
 """Plot held-out accuracy against epochs and against training time."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from allcores_study.analysis import style, tidy
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from allcores_study.analysis.products import Facts
 
 TITLE = "{curve} by epoch and time"
 SECTION = "{metric}"
@@ -14,7 +24,7 @@ and seeds, and their range as a band. Colour is the strategy, line style the num
 AXES = {"epoch": "epoch", "elapsed": "training time (s)"}
 
 
-def figure(epochs, facts):
+def figure(epochs: pd.DataFrame, facts: Facts) -> Figure:
     """Two panels per dataset, model and schedule: mean over folds and seeds, range as a band."""
     epochs = tidy.with_elapsed(epochs)
     colours = style.strategies(epochs["strategy"])

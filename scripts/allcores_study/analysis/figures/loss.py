@@ -1,6 +1,14 @@
 """Plot training loss against training time."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from allcores_study.analysis import style, tidy
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
 
 TITLE = "training loss"
 SECTION = "training"
@@ -17,7 +25,7 @@ workers and threads.
 LINE = ["strategy", "schedule", "nodes", "workers", "threads"]
 
 
-def figure(epochs):
+def figure(epochs: pd.DataFrame) -> Figure:
     """One panel per dataset and model: the mean over folds and seeds, and their range as a band."""
     epochs = tidy.with_elapsed(epochs)
     colours = style.strategies(epochs["strategy"])
@@ -45,5 +53,5 @@ def figure(epochs):
     return figure
 
 
-def _tuples(rows):
+def _tuples(rows: pd.DataFrame) -> list[tuple[Any, ...]]:
     return list(rows.itertuples(index=False, name=None))

@@ -1,11 +1,22 @@
 """Draw some masks, predicted and true: those that were predicted best and worst."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 from matplotlib import colormaps
 
 from allcores_study.analysis import style
 from allcores_study.tasks.base import WITHOUT_CLASS
 from allcores_study.tasks.segmentation import Segmentation
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from allcores_study.analysis.products import Facts
 
 TITLE = "the best and the worst masks"
 SECTION = "{metric}"
@@ -20,7 +31,7 @@ of the image. Each colour is a class; white has none.
 COLOURS = 20
 
 
-def figure(predictions, facts):
+def figure(predictions: pd.DataFrame, facts: Facts) -> Figure:
     """A panel for each shown image of a dataset and model, its two masks above each other."""
     figure, panels = style.panels_of_samples(predictions, facts.baseline, height=4.4)
     for own, group in panels:
@@ -28,7 +39,7 @@ def figure(predictions, facts):
     of_datasets = dict.fromkeys(map(tuple, predictions["output"]))
     for number, names in enumerate(zip(*of_datasets, strict=True)):
         colour, name = (
-            colormaps["tab20"].colors[number % COLOURS],
+            colormaps["tab20"].colors[number % COLOURS],  # type: ignore[attr-defined]
             " or ".join(dict.fromkeys(names)),
         )
         figure.axes[0].plot([], [], "s", color=colour, label=name)
@@ -36,14 +47,14 @@ def figure(predictions, facts):
     return figure
 
 
-def _draw(panel, scored):
+def _draw(panel: Axes, scored: tuple[float, Any]) -> str:
     iou, row = scored
     panel.imshow(_picture(row), interpolation="nearest")
     panel.set_axis_off()
     return f"mean IoU {iou:.1%}"
 
 
-def _best_first(group):
+def _best_first(group: pd.DataFrame) -> list[tuple[float, Any]]:
     """[(mean IoU, row of the predictions), ...] of the images that have one."""
     classes = 1 + max(_largest(row) for row in group.itertuples())
     scored = [
@@ -53,17 +64,17 @@ def _best_first(group):
     return sorted((pair for pair in scored if pair[0] is not None), key=lambda pair: -pair[0])
 
 
-def _largest(row):
+def _largest(row: Any) -> int:
     """The largest class number in the masks of a row."""
     true = row.true[row.true != WITHOUT_CLASS]
     return int(max(true.max(initial=0), row.predicted.max(initial=0)))
 
 
-def _picture(row):
+def _picture(row: Any) -> np.ndarray:
     """The true mask above the predicted one, (2 H + gap, W, 3)."""
     height, width = row.shape
     masks = [np.reshape(mask, (height, width)) for mask in (row.true, row.predicted)]
-    colours = np.array(colormaps["tab20"].colors[:COLOURS])
+    colours = np.array(colormaps["tab20"].colors[:COLOURS])  # type: ignore[attr-defined]
     gap = np.ones((max(1, height // 16), width, 3))
     parts = [np.where((m == WITHOUT_CLASS)[..., None], 1.0, colours[m % COLOURS]) for m in masks]
     return np.concatenate([parts[0], gap, parts[1]])

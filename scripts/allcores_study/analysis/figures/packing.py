@@ -1,7 +1,15 @@
 """Plot how busy the cores were: one run after the other, and packed."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from allcores_study.analysis import style
 from allcores_study.analysis.figures.utilisation import draw
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
 
 TITLE = "packed or one after the other"
 SECTION = "speed"
@@ -15,7 +23,12 @@ snakemake are cut out.
 """
 
 
-def figure(runs, utilisation, against_runs, against_utilisation):
+def figure(
+    runs: pd.DataFrame,
+    utilisation: pd.DataFrame,
+    against_runs: pd.DataFrame,
+    against_utilisation: pd.DataFrame,
+) -> Figure:
     """Two panels with the same time axis."""
     studies = {
         "one after the other": (against_runs, against_utilisation),

@@ -1,9 +1,17 @@
 """Plot where the time of an epoch goes: the phases of every setup, stacked."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 from matplotlib import ticker
 
 from allcores_study.analysis import style, tidy
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
 
 TITLE = "where the time goes"
 SECTION = "speed"
@@ -19,7 +27,7 @@ rest is shown as *communicate*. *wait* is time spent until other workers are rea
 IN_A_STEP = ["data", "compute", "wait", "update"]
 
 
-def figure(epochs):
+def figure(epochs: pd.DataFrame) -> Figure:
     """One panel per dataset and model; a bar per setup: median seconds per epoch but the first."""
     phases = [name for name in epochs if name.endswith("_seconds")]
     others = [name for name in phases if name.removesuffix("_seconds") not in IN_A_STEP]

@@ -1,10 +1,21 @@
 """Plot how well predicted probabilities separate classes, and how often they are right."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 import pandas as pd
 from sklearn import metrics as sklearn_metrics
 
 from allcores_study.analysis import metrics, style, tidy
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from allcores_study.analysis.products import Facts
 
 TITLE = "how good are the probabilities?"
 SECTION = "{metric}"
@@ -28,7 +39,7 @@ MOST_CLASSES = 6  # with more, a panel has the mean over classes only
 PARTS = 10
 
 
-def figure(predictions, classes, facts):
+def figure(predictions: pd.DataFrame, classes: pd.DataFrame, facts: Facts) -> Figure:
     """Three panels per dataset and model: ROC, precision against recall, reliability."""
     pooled = predictions[predictions["strategy"] == facts.baseline]
     names_of = classes.groupby("dataset", sort=False)["class"].unique()
@@ -53,9 +64,16 @@ def figure(predictions, classes, facts):
     return figure
 
 
-def _draw(panel, runs, names, curve):
+def _draw(
+    panel: Axes,
+    runs: list[pd.DataFrame],
+    names: np.ndarray,
+    curve: Callable[[pd.DataFrame, int], tuple[np.ndarray, float] | None],
+) -> None:
     """The curves of each positive class: of each run, and their mean."""
     positives = [1] if len(names) == 2 else range(len(names))
+    found: Any
+    curves: dict[int | None, list[tuple[np.ndarray, float]]]
     curves = {k: [found for run in runs if (found := curve(run, k))] for k in positives}
     if len(curves) > MOST_CLASSES:
         curves = {None: [pair for found in curves.values() for pair in found]}
@@ -73,7 +91,7 @@ def _draw(panel, runs, names, curve):
     panel.legend(loc="lower center")
 
 
-def roc(run, positive):
+def roc(run: pd.DataFrame, positive: int) -> tuple[np.ndarray, float] | None:
     """(true positive rate at each false positive rate of GRID, area); None: one class is absent."""
     true, scores = _of_class(run, positive)
     if true.all() or not true.any():
@@ -83,7 +101,7 @@ def roc(run, positive):
     return np.interp(GRID, false_rate, true_rate), area
 
 
-def precision_recall(run, positive):
+def precision_recall(run: pd.DataFrame, positive: int) -> tuple[np.ndarray, float] | None:
     """(precision at each recall of GRID, average precision); None: the class is absent."""
     true, scores = _of_class(run, positive)
     if not true.any():
@@ -94,12 +112,12 @@ def precision_recall(run, positive):
     return values, sklearn_metrics.average_precision_score(true, scores)
 
 
-def _of_class(run, positive):
+def _of_class(run: pd.DataFrame, positive: int) -> tuple[np.ndarray, np.ndarray]:
     """Which samples of a run are of a class, and how probable that is to the network."""
     return (run["true"] == positive).to_numpy(), metrics.probabilities(run)[:, positive]
 
 
-def reliability(predictions):
+def reliability(predictions: pd.DataFrame) -> pd.DataFrame:
     """In ten parts of equal size, by rising certainty: how sure, and how often right.
 
     Args:
@@ -115,6 +133,6 @@ def reliability(predictions):
     return pd.DataFrame(rows, columns=["sure", "right", "samples"])
 
 
-def error(parts):
+def error(parts: pd.DataFrame) -> float:
     """The expected calibration error, 0..1."""
     return np.average(np.abs(parts["sure"] - parts["right"]), weights=parts["samples"])

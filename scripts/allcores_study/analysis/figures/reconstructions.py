@@ -1,8 +1,19 @@
 """Draw some samples and what came out: those that were reconstructed best and worst."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from allcores_study.analysis import style
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from allcores_study.analysis.products import Facts
 
 TITLE = "the best and the worst reconstructions"
 SECTION = "{metric}"
@@ -16,7 +27,7 @@ Other samples: grey what came in, black what came out. All are scaled as the net
 """
 
 
-def figure(predictions, facts):
+def figure(predictions: pd.DataFrame, facts: Facts) -> Figure:
     """A panel for each shown sample of a dataset and model."""
     figure, panels = style.panels_of_samples(predictions, facts.baseline, height=3.6)
     for own, group in panels:
@@ -25,7 +36,7 @@ def figure(predictions, facts):
     return figure
 
 
-def _draw(panel, row):
+def _draw(panel: Axes, row: Any) -> str:
     shape = tuple(row.shape)
     if len(shape) == 3 and shape[0] in (1, 3):
         _draw_images(panel, *(np.reshape(values, shape) for values in (row.input, row.output)))
@@ -36,7 +47,7 @@ def _draw(panel, row):
     return f"error {row.predicted:.3g}"
 
 
-def _draw_images(panel, before, after):
+def _draw_images(panel: Axes, before: np.ndarray, after: np.ndarray) -> None:
     """Draw an image above another one, (1 or 3, H, W) each, on the scale of the first."""
     low, high = before.min(), before.max()
     gap = np.full((len(before), max(1, before.shape[1] // 16), before.shape[2]), high)

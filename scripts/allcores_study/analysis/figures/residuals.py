@@ -1,8 +1,18 @@
 """Plot predicted against true values, where these are numbers."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from allcores_study.analysis import style
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from allcores_study.analysis.products import Facts
 
 TITLE = "predicted and true"
 SECTION = "{metric}"
@@ -15,7 +25,7 @@ residual of all of them.
 """
 
 
-def figure(predictions, facts):
+def figure(predictions: pd.DataFrame, facts: Facts) -> Figure:
     """One panel per dataset, model and, of several, number that is predicted."""
     pooled = predictions[predictions["strategy"] == facts.baseline]
     if "output" in pooled:

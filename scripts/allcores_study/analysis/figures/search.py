@@ -1,6 +1,18 @@
 """Plot the score of each trial of a search in turn, and the best one so far."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from allcores_study.analysis import style, tidy
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from allcores_study.analysis.metrics import Metric
+    from allcores_study.analysis.products import Facts
 
 TITLE = "{metric} in the course of the search"
 SECTION = "{metric}"
@@ -15,7 +27,7 @@ many times as far from the median as most others are left out of the picture.
 """
 
 
-def figure(candidates, facts):
+def figure(candidates: pd.DataFrame, facts: Facts) -> Figure:
     """A panel for each model and dataset."""
     groups = list(
         candidates.dropna(subset=["score", "trial"]).groupby(["model", "dataset"], sort=False)
@@ -34,7 +46,7 @@ def figure(candidates, facts):
     return figure
 
 
-def _draw(panel, choice, metric):
+def _draw(panel: Axes, choice: pd.DataFrame, metric: Metric) -> None:
     """The candidates of one choice."""
     pruned = choice["pruned"].astype(bool)
     scores = metric.scale * choice["score"]

@@ -1,8 +1,15 @@
 """Plot the time of an epoch against the number of training samples, with the fitted lines."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import pandas as pd
 
 from allcores_study.analysis import style, tidy
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 TITLE = "epoch time by training-set size"
 SECTION = "speed"
@@ -14,7 +21,7 @@ the first), and the fitted line of each setup.
 """
 
 
-def figure(epochs, runs, size_table):
+def figure(epochs: pd.DataFrame, runs: pd.DataFrame, size_table: pd.DataFrame) -> Figure:
     """One panel per dataset and model; a dot per run, a line per setup."""
     timed = tidy.timed(runs, epochs)
     colours = style.strategies(timed["strategy"])

@@ -1,8 +1,18 @@
 """Plot the speedup of every setup."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import pandas as pd
 
 from allcores_study.analysis import style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from allcores_study.analysis.products import Facts
 
 TITLE = "speedup"
 SECTION = "speed"
@@ -19,7 +29,7 @@ others, or other conditions.
 LABELLED = 6  # with more points in a panel, labels would overlap
 
 
-def figure(speed_table, facts):
+def figure(speed_table: pd.DataFrame, facts: Facts) -> Figure:
     """One panel per dataset and model; bars from the slowest to the fastest run.
 
     A few strategies on several numbers of cores are lines; otherwise each setup is a row.
@@ -34,7 +44,7 @@ def figure(speed_table, facts):
     return figure
 
 
-def _lines(table, quantity):
+def _lines(table: pd.DataFrame, quantity: str) -> Figure:
     """Speedup against cores, and ideal scaling."""
     colours = style.strategies(table["strategy"])
     figure, panels = style.panels_of(table, sharex=True, sharey=True)
@@ -84,7 +94,7 @@ def _lines(table, quantity):
     return figure
 
 
-def _rows(table, quantity):
+def _rows(table: pd.DataFrame, quantity: str) -> Figure:
     """A row per setup, with its number."""
     colours = style.strategies(table["strategy"])
     rows = table.groupby(["model", "dataset", "train_size"]).size().max()
@@ -116,7 +126,7 @@ def _rows(table, quantity):
     return figure
 
 
-def _reach(rows):
+def _reach(rows: pd.DataFrame | pd.Series) -> list[pd.Series] | list[float]:
     """Distances from the median down to the slowest and up to the fastest run."""
     speed = rows["samples_per_second"]
     return [
@@ -125,7 +135,7 @@ def _reach(rows):
     ]
 
 
-def _label(panel, point, colour):
+def _label(panel: Axes, point: pd.Series, colour: str) -> None:
     panel.annotate(
         f"{point['speedup']:.2f} x",
         (point["cores"], point["speedup"]),

@@ -1,7 +1,16 @@
 """Plot the staleness of asynchronous updates."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 from allcores_study.analysis import style, tidy
 from allcores_study.analysis.wording import by_model, count
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
 
 TITLE = "staleness"
 SECTION = "training"
@@ -15,7 +24,7 @@ staleness that never occurred has no mark.
 """
 
 
-def figure(staleness):
+def figure(staleness: pd.DataFrame) -> Figure:
     """One panel per dataset and model: share of the updates by staleness, a line per setup."""
     colours = style.strategies(staleness["strategy"])
     figure, panels = style.panels_of(staleness, width=4.6)
@@ -40,7 +49,7 @@ def figure(staleness):
     return figure
 
 
-def sentences(staleness):
+def sentences(staleness: pd.DataFrame) -> Iterator[str]:
     """The staleness of the updates of each asynchronous setup."""
     for names, group in by_model(staleness):
         for (strategy, workers), rows in group.groupby(["strategy", "workers"], sort=False):

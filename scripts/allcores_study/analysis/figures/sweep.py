@@ -1,13 +1,22 @@
 """Plot scores against each swept value."""
 
+from __future__ import annotations
+
 import re
 from itertools import pairwise
 from numbers import Real
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from allcores_study.analysis import style, tidy
 from allcores_study.analysis.selection import SWEPT_COLUMN
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from allcores_study.analysis.products import Facts
 
 TITLE = "{metric} against swept values"
 SECTION = "{metric}"
@@ -26,7 +35,7 @@ Scores many times as far from the median as most others are left out of the pict
 """
 
 
-def figure(candidates, facts):
+def figure(candidates: pd.DataFrame, facts: Facts) -> Figure:
     """A panel for each model and key."""
     keys = [name for name in candidates if name.startswith(SWEPT_COLUMN)]
     panels = [
@@ -60,7 +69,7 @@ def figure(candidates, facts):
     return figure
 
 
-def _positions(panel, values):
+def _positions(panel: Axes, values: pd.Series) -> pd.Series:
     """Where values are on the horizontal axis of a panel: numbers where they belong, if need be
     on a logarithmic axis; others side by side."""
     distinct = sorted(values.unique(), key=in_order)
@@ -78,14 +87,14 @@ def _positions(panel, values):
     return values.map({value: place for place, value in enumerate(distinct)}).astype(float)
 
 
-def in_order(value):
+def in_order(value: Any) -> tuple[bool, list[Any], str]:
     """A key to sort by: numbers by size, and before texts, which are in the order of the numbers in
     them."""
     text = str(value)
     found = re.findall(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?", text)
-    numbers = [value] if isinstance(value, Real) else list(map(float, found))
+    numbers: list[Any] = [value] if isinstance(value, Real) else list(map(float, found))
     return not isinstance(value, Real), numbers, text
 
 
-def _text(value):
+def _text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) and not pd.isna(value) else str(value)

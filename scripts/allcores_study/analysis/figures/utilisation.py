@@ -1,8 +1,17 @@
 """Plot how busy the cores were while a study was running."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from allcores_study.analysis import style, tidy
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 TITLE = "CPU utilisation"
 SECTION = "training"
@@ -16,7 +25,7 @@ cut out. The solid line is the mean, the dashed line the number of cores that co
 BINS = 240
 
 
-def figure(runs, utilisation):
+def figure(runs: pd.DataFrame, utilisation: pd.DataFrame) -> Figure:
     """Busy cores over time, stacked by strategy, and their mean."""
     figure, (panel,) = style.panels(1, width=8.5, height=3)
     draw(panel, runs, utilisation)
@@ -25,7 +34,7 @@ def figure(runs, utilisation):
     return figure
 
 
-def draw(panel, runs, utilisation):
+def draw(panel: Axes, runs: pd.DataFrame, utilisation: pd.DataFrame) -> float:
     """Draw busy cores over time into a panel; returns its length in minutes."""
     edges, busy = busy_cores(utilisation)
     colours = style.strategies(runs["strategy"])
@@ -58,7 +67,7 @@ def draw(panel, runs, utilisation):
     return edges[-1] / 60
 
 
-def busy_cores(utilisation):
+def busy_cores(utilisation: pd.DataFrame) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Cores in use over time, by strategy.
 
     Args:

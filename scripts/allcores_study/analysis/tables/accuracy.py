@@ -1,7 +1,17 @@
 """Scores of every combination of settings: mean, spread and 95 % interval over repeats."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 from allcores_study.analysis import comparison, tidy
 from allcores_study.analysis.wording import count
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from allcores_study.analysis.products import Facts
 
 TITLE = "{metric}"
 SECTION = "{metric}"
@@ -18,7 +28,7 @@ share training samples. *seconds*: mean training time of a run, without evaluati
 COMPARED = ("low_95", "high_95", "runs", "seconds")
 
 
-def table(runs, facts):
+def table(runs: pd.DataFrame, facts: Facts) -> pd.DataFrame:
     """One row per combination of settings, from one row per run; a column for each metric, of the
     runs that did not diverge. Spread and interval are of the leading one."""
     runs = runs.assign(core_seconds=runs["training_seconds"] * runs["cores"])
@@ -39,7 +49,7 @@ def table(runs, facts):
     return table
 
 
-def sentences(runs, facts):
+def sentences(runs: pd.DataFrame, facts: Facts) -> Iterator[str]:
     """Metrics that some runs lack, such as the ROC AUC of samples that are all of one class."""
     runs = runs[runs["diverged"].isna()]
     for metric in facts.metrics:

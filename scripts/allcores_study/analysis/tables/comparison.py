@@ -1,6 +1,15 @@
 """Does the leading metric differ from the baseline's, and by how much at most?"""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from allcores_study.analysis import comparison
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from allcores_study.analysis.products import Facts
 
 TITLE = "does {metric} differ?"
 SECTION = "{metric}"
@@ -18,7 +27,7 @@ all comparisons in this table. The difference is significant where *p corrected*
 COMPARED = ("difference", "low", "high", "finding")
 
 
-def table(runs, facts):
+def table(runs: pd.DataFrame, facts: Facts) -> pd.DataFrame:
     """One row per combination of settings that is not the baseline: its score minus the baseline's.
 
     The baseline is the baseline strategy on its fewest cores, for the same dataset, model,

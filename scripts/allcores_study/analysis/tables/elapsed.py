@@ -1,8 +1,16 @@
 """Elapsed training time by number of cores, and times that others have published."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
 import pandas as pd
 
 from allcores_study.analysis import style, tidy
+
+if TYPE_CHECKING:
+    from allcores_study.analysis.products import Facts
 
 TITLE = "elapsed time"
 SECTION = "speed"
@@ -31,7 +39,7 @@ MEASURED = [
 ]
 
 
-def table(speed_table, facts):
+def table(speed_table: pd.DataFrame, facts: Facts) -> pd.DataFrame:
     """One row per setup and one per reference; see CAPTION.
 
     Args:
@@ -49,7 +57,7 @@ def table(speed_table, facts):
     return table
 
 
-def of_times(references):
+def of_times(references: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Those of facts.references that are of times, without their scores."""
     return [
         {key: value for key, value in reference.items() if key != "score"}

@@ -1,9 +1,17 @@
 """Which model and schedule scores best, and which others differ from it?"""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pandas as pd
 
 from allcores_study.analysis import comparison, tidy
+
+if TYPE_CHECKING:
+    from allcores_study.analysis.metrics import Metric
+    from allcores_study.analysis.products import Facts
 
 TITLE = "which model and schedule is best?"
 SECTION = "{metric}"
@@ -28,7 +36,7 @@ UNDEFINED = "not ranked: not defined in some of its runs"
 COMPARISON = ["pairs", "difference", "low", "high", "at_most", "p", "p_corrected", "finding"]
 
 
-def table(runs, facts):
+def table(runs: pd.DataFrame, facts: Facts) -> pd.DataFrame:
     """One row per dataset, training-set size, model and schedule, the best first."""
     runs = comparison.of_baseline(runs, facts.baseline)
     ranked = [_ranked(group, facts.metric) for _, group in runs.groupby(PLACE, sort=False)]
@@ -36,7 +44,7 @@ def table(runs, facts):
     return pd.concat(ranked)[columns] if ranked else pd.DataFrame(columns=columns)
 
 
-def _ranked(runs, metric):
+def _ranked(runs: pd.DataFrame, metric: Metric) -> pd.DataFrame:
     """The rows of one dataset and training-set size."""
     groups = runs.groupby(COMPETITOR, sort=False)
     scores = {"score": ("score", "mean"), "scored": ("score", "count"), "runs": ("score", "size")}
@@ -54,7 +62,7 @@ def _ranked(runs, metric):
     return rows.assign(**runs[PLACE].iloc[0])
 
 
-def _compared(runs, whole, metric):
+def _compared(runs: pd.DataFrame, whole: pd.DataFrame, metric: Metric) -> pd.DataFrame:
     """Of these models, all but the first compared with the first: see comparison.compare()."""
     if whole.empty:
         return pd.DataFrame(columns=[*COMPETITOR, *COMPARISON])

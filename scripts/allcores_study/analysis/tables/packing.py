@@ -1,8 +1,16 @@
 """A study with runs packed onto the cores against one with runs one after the other."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 import pandas as pd
 
 from allcores_study.analysis import comparison, style, tidy
+
+if TYPE_CHECKING:
+    from allcores_study.analysis.products import Facts
 
 TITLE = "packed or one after the other"
 SECTION = "speed"
@@ -29,7 +37,7 @@ SAME = ["dataset", "model", "schedule", "train_size", "strategy"]
 ALL = "all together"
 
 
-def table(runs, against_runs, facts):
+def table(runs: pd.DataFrame, against_runs: pd.DataFrame, facts: Facts) -> pd.DataFrame:
     """One row per dataset, model, schedule, training-set size and strategy, and one for all.
 
     The columns are explained in CAPTION.
@@ -74,7 +82,7 @@ def table(runs, against_runs, facts):
     return table.assign(one_by_one=" / ".join(setups))
 
 
-def _with_durations(runs):
+def _with_durations(runs: pd.DataFrame) -> pd.DataFrame:
     duration = runs["lasted_seconds"]
     return runs.assign(
         duration=duration,
@@ -83,7 +91,7 @@ def _with_durations(runs):
     )
 
 
-def sentences(packing_table):
+def sentences(packing_table: pd.DataFrame) -> Iterator[str]:
     """Packed against one after the other."""
     total = packing_table[packing_table["over_bound"].notna()].iloc[0]
     yield (

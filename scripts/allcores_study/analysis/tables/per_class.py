@@ -1,7 +1,15 @@
 """Accuracy per class for every combination of settings, pooled over folds and seeds."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 from allcores_study.analysis import tidy
 from allcores_study.analysis.wording import percent
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 TITLE = "accuracy per class"
 SECTION = "{metric}"
@@ -15,7 +23,7 @@ and seeds; one column per class.
 OTHERS = percent(1)
 
 
-def table(classes):
+def table(classes: pd.DataFrame) -> pd.DataFrame:
     """One row per combination of settings, one column "class NAME" per class."""
     # Class names are texts, even if they look like numbers.
     classes = classes.assign(**{"class": classes["class"].astype(str)})
@@ -27,7 +35,7 @@ def table(classes):
     return tidy.ordered(classes).merge(named, on=tidy.SETTINGS)
 
 
-def sentences(classes):
+def sentences(classes: pd.DataFrame) -> Iterator[str]:
     """The accuracy of always predicting the most frequent class."""
     first = classes.drop_duplicates(["dataset", "split", "class"])
     for dataset, of_dataset in first.groupby("dataset", sort=False):

@@ -1,7 +1,14 @@
 """How well each of several labels is predicted."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from allcores_study.analysis import tidy
 from allcores_study.analysis.wording import percent
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 TITLE = "scores per label"
 SECTION = "{metric}"
@@ -16,6 +23,6 @@ SCORES = ["f1", "precision", "recall"]
 NUMBERS = dict.fromkeys(SCORES, percent(1))
 
 
-def table(outputs):
+def table(outputs: pd.DataFrame) -> pd.DataFrame:
     """One row per combination of settings and label."""
     return outputs.groupby([*tidy.SETTINGS, "output"], sort=False)[SCORES].mean().reset_index()

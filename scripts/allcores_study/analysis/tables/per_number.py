@@ -1,7 +1,14 @@
 """How well each of several numbers is predicted."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from allcores_study.analysis import tidy
 from allcores_study.analysis.wording import Number
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 TITLE = "scores per number"
 SECTION = "{metric}"
@@ -17,7 +24,7 @@ SCORES = ["r2", "rmse", "mae"]
 NUMBERS = dict.fromkeys(SCORES, Number("{:.4g}"))
 
 
-def table(outputs):
+def table(outputs: pd.DataFrame) -> pd.DataFrame:
     """One row per combination of settings and number."""
     groups = outputs.groupby([*tidy.SETTINGS, "output"], sort=False)[SCORES]
     return groups.agg(lambda values: values.mean(skipna=False)).reset_index()

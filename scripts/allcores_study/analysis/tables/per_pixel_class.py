@@ -1,7 +1,14 @@
 """How well the pixels of each class are found."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from allcores_study.analysis import tidy
 from allcores_study.analysis.wording import percent
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 TITLE = "scores per class of pixels"
 SECTION = "{metric}"
@@ -16,7 +23,7 @@ SCORES = ["iou", "accuracy"]
 NUMBERS = dict.fromkeys(SCORES, percent(1))
 
 
-def table(outputs):
+def table(outputs: pd.DataFrame) -> pd.DataFrame:
     """One row per combination of settings and class."""
     scores = outputs.astype(dict.fromkeys(SCORES, float))
     return scores.groupby([*tidy.SETTINGS, "output"], sort=False)[SCORES].mean().reset_index()

@@ -1,8 +1,15 @@
 """Scores that others have published, beside those measured here."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import pandas as pd
 
 from allcores_study.analysis import comparison, tidy
+
+if TYPE_CHECKING:
+    from allcores_study.analysis.products import Facts
 
 TITLE = "{metric} published elsewhere"
 SECTION = "{metric}"
@@ -17,7 +24,7 @@ of the data.
 COMPARED = ("published_by", "published", "score", "difference")
 
 
-def table(runs, facts):
+def table(runs: pd.DataFrame, facts: Facts) -> pd.DataFrame:
     """One row per published score and combination of settings of its model."""
     rows = []
     for reference in facts.references:

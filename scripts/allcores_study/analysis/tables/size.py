@@ -1,5 +1,7 @@
 """How the time of an epoch grows with the number of training samples: a fitted line."""
 
+from __future__ import annotations
+
 import pandas as pd
 from scipy import stats
 
@@ -28,7 +30,7 @@ NUMBERS = {
 }
 
 
-def table(epochs, runs):
+def table(epochs: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     """One row per dataset, model and setup: seconds = intercept + slope x samples."""
     rows = []
     for setup, timed in tidy.timed(runs, epochs).groupby(tidy.SETUP, sort=False):

@@ -1,10 +1,18 @@
 """Samples per second, speedup and efficiency of every setup."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pandas as pd
 
 from allcores_study.analysis import tidy
 from allcores_study.analysis.wording import percent
+
+if TYPE_CHECKING:
+    from allcores_study.analysis.products import Facts
 
 TITLE = "speed of every setup"
 SECTION = "speed"
@@ -36,7 +44,7 @@ SENT = "sent_between_nodes"
 OTHERS = percent(0)
 
 
-def table(runs, epochs, facts):
+def table(runs: pd.DataFrame, epochs: pd.DataFrame, facts: Facts) -> pd.DataFrame:
     """One row per dataset, model, strategy, nodes, workers, threads and training-set size.
 
     The columns are explained in CAPTION; samples is their number in a whole run, and shares
@@ -84,7 +92,7 @@ def table(runs, epochs, facts):
     return table.merge(phase_shares(epochs), on=tidy.SPEED_SETTINGS)
 
 
-def against_baseline(table, baseline):
+def against_baseline(table: pd.DataFrame, baseline: str) -> pd.DataFrame:
     """The table with the columns speedup, efficiency, over_best and other_conditions.
 
     other_conditions: whether speedup and efficiency are empty, since the conditions differ from
@@ -117,7 +125,7 @@ def against_baseline(table, baseline):
     return table.drop(columns=["index", *(f"{name}_base" for name in kept), "best", "mixed"])
 
 
-def phase_shares(epochs):
+def phase_shares(epochs: pd.DataFrame) -> pd.DataFrame:
     """Share of each phase in the training time per SPEED_SETTINGS, in 0..1, warm-up included."""
     phases = [name for name in epochs if name.endswith(PHASE)]
     sums = epochs.groupby(tidy.SPEED_SETTINGS, sort=False)[[*phases, "seconds"]].sum(min_count=1)
@@ -125,7 +133,7 @@ def phase_shares(epochs):
     return shares.rename(columns=lambda name: name.removesuffix(PHASE)).reset_index()
 
 
-def sentences(speed_table):
+def sentences(speed_table: pd.DataFrame) -> Iterator[str]:
     """What disturbed the timings."""
     if (speed_table["note"] == tidy.CONTENDED).any():
         yield (

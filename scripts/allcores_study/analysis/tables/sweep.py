@@ -1,8 +1,18 @@
 """How good each candidate of a sweep is, and how often it was chosen."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
 from allcores_study.analysis import style, tidy
 from allcores_study.analysis.selection import SWEPT_COLUMN
 from allcores_study.analysis.wording import Number, count, number
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from allcores_study.analysis.products import Facts
 
 TITLE = "candidates of the sweep"
 SECTION = "{metric}"
@@ -28,7 +38,7 @@ WITHOUT_INNER = (
 )
 
 
-def table(candidates, facts):
+def table(candidates: pd.DataFrame, facts: Facts) -> pd.DataFrame:
     """One row per candidate and combination of settings; see CAPTION."""
     values = [name for name in candidates if name.startswith(SWEPT_COLUMN)]
     groups = candidates.groupby([*SAME, "candidate"], sort=False)
@@ -45,7 +55,7 @@ def table(candidates, facts):
     return table.reset_index()
 
 
-def chosen(sweep_table):
+def chosen(sweep_table: pd.DataFrame) -> Iterator[str]:
     """What was chosen, for each model and other settings, where the study selects; of many, where
     to look."""
     groups = list(_groups(sweep_table[sweep_table["chosen"].notna()]))
@@ -68,7 +78,7 @@ def chosen(sweep_table):
         )
 
 
-def sentences(sweep_table, facts):
+def sentences(sweep_table: pd.DataFrame, facts: Facts) -> Iterator[str]:
     """The best candidate where the study does not select, and the cost."""
     groups = list(_groups(sweep_table))
     if len(groups) > MOST_TOLD and sweep_table["chosen"].notna().all():
@@ -91,7 +101,7 @@ def sentences(sweep_table, facts):
             yield f"{title}: choosing took {cost}. {WITHOUT_INNER}"
 
 
-def _groups(sweep_table):
+def _groups(sweep_table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """(title, rows) of each model and other settings."""
     shown = ["model", *tidy.varying(sweep_table, SAME[:1] + SAME[2:])]
     for names, group in sweep_table.groupby(shown, sort=False):

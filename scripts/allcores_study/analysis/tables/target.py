@@ -1,7 +1,16 @@
 """After how many epochs, and how many seconds of training, a run reaches an accuracy."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from allcores_study.analysis import tidy
 from allcores_study.analysis.wording import seconds
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from allcores_study.analysis.products import Facts
 
 TITLE = "epochs and time to an accuracy"
 SECTION = "{metric}"
@@ -19,7 +28,7 @@ COMPARED = ("reached", "epochs", "seconds")
 NUMBERS = dict.fromkeys(("fastest", "slowest"), seconds(2))
 
 
-def reached(epochs, target):
+def reached(epochs: pd.DataFrame, target: float) -> pd.DataFrame:
     """One row per run: the first epoch with at least that held-out accuracy, and the seconds of
     training until its end; both are empty if there is none."""
     epochs = tidy.with_elapsed(epochs)
@@ -28,8 +37,9 @@ def reached(epochs, target):
     return all_runs.merge(first[[*tidy.RUN, "epoch", "elapsed"]], how="left", on=tidy.RUN)
 
 
-def table(epochs, facts):
+def table(epochs: pd.DataFrame, facts: Facts) -> pd.DataFrame:
     """One row per combination of settings: medians over the runs that reached the target."""
+    assert facts.target is not None  # see WHEN
     return (
         reached(epochs, facts.target)
         .groupby(tidy.SETTINGS, sort=False)
