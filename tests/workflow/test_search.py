@@ -198,9 +198,8 @@ def test_what_diverges_is_told_and_does_not_end_a_search(tmp_path):
 def test_what_is_no_search_is_told(search, message):
     entry = "mlp: {batch_size: 8, epochs: 1, optimizer: {name: sgd, lr: {log: [0.1, 1.0]}}, %s}"
     config = {"models": yaml.safe_load(entry % f"search: {search}"), "studies": {}}
-    instead, problems = sweeps.resolved(config)
+    problems = sweeps.problems(config["models"])
     assert len(problems) == 1
-    assert "search" not in instead["models"]["mlp"]
     assert message in problems[0][1]
 
 
@@ -232,7 +231,7 @@ def test_what_is_no_search_is_told(search, message):
     ],
 )
 def test_what_a_study_cannot_search_is_told(change, message):
-    text = CONFIG.replace(", folds: 2,", ",") if "folds" in change[1] else CONFIG
+    text = CONFIG.replace(", folds: 2,", ",") if change[1].startswith("folds") else CONFIG
     text = text.replace(*change[:2])
     if change[2:]:
         text = text.replace("select: 2", "select: 2, halving: 2")

@@ -11,8 +11,6 @@ import itertools
 import math
 from dataclasses import dataclass
 
-from allcores_study.config.schema import listed, mapping
-
 # The candidates of a search that are drawn before any is suggested, as many as Optuna's TPE draws.
 FIRST = 10
 
@@ -285,22 +283,3 @@ def rung_counts(candidates, factor):
     while counts[-1] > factor:
         counts.append(-(-counts[-1] // factor))
     return counts
-
-
-def trials_named(config):
-    """(path, text) for each trial of a search that a study names."""
-    searches = [
-        label
-        for label, entry in mapping(config.get("models")).items()
-        if "search" in mapping(entry)
-    ]
-    trials = {f"{label}-trial": label for label in searches}
-    for study, settings in mapping(config.get("studies")).items():
-        for position, name in enumerate(listed(mapping(settings).get("models"))):
-            stem = str(name).rstrip("0123456789")
-            if stem in trials and stem != name:
-                yield (
-                    ("studies", study, "models", position),
-                    f"{name} is a trial of a search, whose values are found while it goes on; "
-                    f"expected {trials[stem]}",
-                )

@@ -1,4 +1,10 @@
-"""Check a config before anything starts: a line per finding, with place and remedy."""
+"""Check a config before anything starts: a line per finding, with place and remedy.
+
+The checks come in three stages, the first of which that finds something ends them: each relies on
+what the one before has found to be right. What has a place in the schema has a value of its kind
+(_of_shape); what is named is there, with its options (_of_names); and what a study puts together
+goes together (study_checks.py).
+"""
 
 import re
 from collections import Counter
@@ -7,14 +13,16 @@ from itertools import chain
 from allcores.options import choices
 from allcores_study import yaml_files
 from allcores_study.config import component, grid, registry, schema, study_checks, sweeps
-from allcores_study.config.schema import mapping
 from allcores_study.config.study_checks import SECTIONS, SINGULAR
 
 NUMBER, MOST_ALIKE = re.compile(r"-?\d[\d.e+-]*"), 3
+# What stands for an entry of which the schema says nothing: of an estimator, whose keys are its
+# own, or with a sweep that is reported already.
+CHECKED_ELSEWHERE = {"batch_size": 1, "epochs": 1, "optimizer": {"name": "sgd", "lr": 1}}
 
 
 def findings(config, files=(), cores=None, nodes=None, flag="--cores {}".format):
-    """Everything that is wrong with a config, a line per finding; [] if it can be run.
+    """What is wrong with a config, a line per finding; [] if it can be run.
 
     Args:
         config: the merged config.
@@ -24,23 +32,49 @@ def findings(config, files=(), cores=None, nodes=None, flag="--cores {}".format)
         nodes: number of nodes; None: unknown.
         flag: function of a number of cores, the command-line flag that asks for them.
     """
-    lines, problems = yaml_files.places(files)
-    config, sweep_problems = sweeps.resolved(config)
-    problems = problems + sweep_problems
-    # What is reported already would be reported twice, in other words.
-    told = {path for path, _ in problems}
-    of_schema = schema.violations(config)
-    problems += [found for found in of_schema if sweeps.original(config, found[0]) not in told]
-    reported, failures, config = {path for path, _ in problems}, [], mapping(config)
-    for check in chain(_of_entries(config), study_checks.of_studies(config, cores, nodes, flag)):
-        try:
-            problems += [problem for problem in check if problem[0] not in reported]
-        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, OSError) as error:
-            failures.append(error)
-    # A config that violates the schema may fail anywhere; its problems are reported already.
-    if failures and not problems:
-        raise failures[0]
-    return located([(sweeps.original(config, path), text) for path, text in problems], lines)
+    lines, repeated = yaml_files.places(files)
+    problems = repeated + _of_shape(config)
+    if not problems:
+        expanded = sweeps.expanded(schema.defaults() | config)
+        problems = list(chain(sweeps.trials_named(config), _of_names(expanded)))
+        problems = problems or list(study_checks.of_studies(expanded, cores, nodes, flag))
+        problems = [(sweeps.original(expanded, path), text) for path, text in problems]
+    return located(problems, lines)
+
+
+def _of_shape(config):
+    """[(path, text), ...] for keys and values that the schema does not know, and lists that are no
+    sweeps."""
+    try:
+        of_types, config = schema.types(config), schema.as_json(config)
+    except RecursionError:
+        return [((), "refers to itself, by an anchor")]
+    entries = schema.entries(config, "models")
+    problems = sweeps.problems(entries)
+    wrong = {path[1] for path, _ in problems}
+    sound = {label: entry for label, entry in entries.items() if label not in wrong}
+    expanded = sweeps.expanded({"models": sound, "studies": {}})
+    known = {
+        label: CHECKED_ELSEWHERE if component.is_estimator(entry) else entry
+        for label, entry in expanded["models"].items()
+    }
+    if entries:
+        no_entries = {key: value for key, value in config["models"].items() if key not in entries}
+        known |= no_entries | dict.fromkeys(wrong, CHECKED_ELSEWHERE)
+        config = config | {"models": known}
+    return [*of_types, *problems] + [
+        (sweeps.original(expanded, path), text) for path, text in schema.violations(config)
+    ]
+
+
+def _of_names(config):
+    """Yield (path, text) for what an entry or a study names that is not there."""
+    for section in SECTIONS:
+        for label, entry in config.get(section, {}).items():
+            yield from _check_entry(section, label, dict(entry or {}))
+    for label, entry in config["models"].items():
+        yield from _check_model(("models", label), label, entry)
+    yield from study_checks.unknown_labels(config)
 
 
 def located(problems, lines):
@@ -69,15 +103,6 @@ def _as_one_line(text):
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
-def _of_entries(config):
-    """Yield a check for each entry of datasets, schedules, strategies and models."""
-    for section in SECTIONS:
-        for label, entry in mapping(config.get(section)).items():
-            yield _check_entry(section, label, dict(mapping(entry)))
-    for label, entry in mapping(config.get("models")).items():
-        yield _check_model(("models", label), label, mapping(entry))
-
-
 def _check_entry(section, label, entry):
     """The name and the options of an entry."""
     components, name = SECTIONS[section](), grid.component_name(label, entry)
@@ -91,7 +116,7 @@ def _check_entry(section, label, entry):
 def _check_model(path, label, entry):
     name = grid.model_name(label, entry)
     try:
-        model = registry.model(str(name))
+        model = registry.model(name)
     except KeyError:
         if "import" in entry:
             yield (*path, "import"), f"found {name!r}; expected package.module:Name"
@@ -106,7 +131,7 @@ def _check_model(path, label, entry):
             yield from _check_estimator(path, entry, model.options)
             return
         known = [*sorted(grid.HYPERPARAMETERS), grid.OPTIONS, *sweeps.KEYS]
-        nested = mapping(entry.get(grid.OPTIONS))
+        nested = entry.get(grid.OPTIONS, {})
         for where, problem in model.problems(path, grid.model_options(entry), known):
             if where == path:  # what it lacks
                 problem += _of_same_name(model, nested)
@@ -123,7 +148,7 @@ def _check_model(path, label, entry):
         yield (*path, "patience"), "needs `validation`, by which epochs are judged"
     yield from _check_own(path, entry)
     for key, components in (("optimizer", registry.optimizers()), ("loss", registry.losses())):
-        settings = dict(mapping(entry.get(key)))
+        settings = dict(entry.get(key, {}))
         if "name" not in settings:
             continue
         spelling = settings.pop("name")
@@ -147,7 +172,7 @@ def _check_lengths(path, settings, component):
 def _of_optimizer(key, entry):
     """Where a key belongs that is unknown in an entry but is an option of its optimizer."""
     key = {"learning_rate": "lr"}.get(key, key)
-    name = registry.canonical(mapping(entry.get("optimizer")).get("name"), registry.optimizers())
+    name = registry.canonical(entry["optimizer"]["name"], registry.optimizers())
     is_option = name is not None and key in (registry.optimizers()[name].options or ())
     return f"; of the optimizer: write `optimizer: {{{key}: ...}}`" if is_option else ""
 
@@ -167,7 +192,7 @@ def _check_own(path, entry):
         ("loss", "losses", ("name",)),
         ("augmentation", "augmentations", grid.BUILT_IN_AUGMENTATION),
     ):
-        settings = dict(mapping(entry.get(key)))
+        settings = dict(entry.get(key, {}))
         found = settings.pop("import", None)
         if found is None:
             if key == "loss" and "loss" in entry and "name" not in settings:

@@ -1,15 +1,13 @@
 """Check that splits, losses and augmentation of a study fit its datasets."""
 
 import math
-import os
 
-from allcores.options import choices, is_integer
+from allcores.options import choices
 from allcores_study.config import component, grid, registry, schema
 from allcores_study.config.run import AUTO
-from allcores_study.config.schema import listed, mapping
 
 
-def findings(config, path, study):
+def problems(config, path, study):
     """(path, text) for everything that does not suit a dataset."""
     yield from _check_tables(config, study)
     yield from _check_metrics(config, path, study)
@@ -22,30 +20,21 @@ def findings(config, path, study):
 
 def _check_tables(config, study):
     """Unusable values in files that are small enough to be read now."""
-    for label in listed(study.get("datasets")):
-        if not _is_described(config, label):
-            continue  # another check reports that
+    for label in study["datasets"]:
         try:
             registry.metadata(grid.choice(config, "datasets", label))
-        except (ValueError, OSError, TypeError) as error:  # TypeError: from values such as lists
+        except (ValueError, OSError) as error:
             yield ("datasets", label), str(error)
 
 
 def task_of_study(config, study):
-    """The Component of the task of a study's datasets, of the first if they differ; None: there are
-    no datasets."""
-    components = [
-        registry.task(grid.choice(config, "datasets", label))
-        for label in listed(study.get("datasets"))
-    ]
-    return next(iter(components), None)
+    """The Component of the task of a study's datasets, of the first if they differ."""
+    return registry.task(grid.choice(config, "datasets", study["datasets"][0]))
 
 
 def _check_metrics(config, path, study):
     """A study has one task, whose metrics it takes."""
-    task, labels = task_of_study(config, study), listed(study.get("datasets"))
-    if task is None:
-        return
+    task, labels = task_of_study(config, study), study["datasets"]
     for label in labels[1:]:
         other = registry.task(grid.choice(config, "datasets", label))
         if other.name != task.name:
@@ -66,14 +55,14 @@ def _check_metrics(config, path, study):
     if "target_accuracy" in study and "accuracy" not in task.constants["METRICS"]:
         yield (*path, "target_accuracy"), f"the targets of {labels[0]!r} are {targets}"
     suitable = [name for name, metric in registry.metrics().items() if _suits(metric, task)]
-    for position, name in enumerate(listed(study.get("metrics"))):
+    for position, name in enumerate(study.get("metrics", ())):
         try:
-            suits = name in suitable or (":" in str(name) and _suits(registry.metric(name), task))
+            suits = name in suitable or (":" in name and _suits(registry.metric(name), task))
         except ValueError as error:
             yield (*path, "metrics", position), str(error)
             continue
         if not suits:
-            is_own = " (its `targets` say for what a metric is)" if ":" in str(name) else ""
+            is_own = " (its `targets` say for what a metric is)" if ":" in name else ""
             yield (
                 (*path, "metrics", position),
                 f"found {name!r}; the targets are {targets}{is_own}; {choices(name, suitable)}",
@@ -97,11 +86,9 @@ def _suits(metric, task):
 def _check_losses(config, study):
     """Each task takes losses of its own."""
     task = task_of_study(config, study)
-    if task is None:
-        return
     suitable, weighted = task.constants["LOSSES"], task.constants["WEIGHTED"]
-    for label in listed(study.get("models")):
-        loss = mapping(mapping(mapping(config.get("models")).get(label)).get("loss"))
+    for label in study["models"]:
+        loss = config["models"][label].get("loss", {})
         if "import" in loss:
             continue
         name = registry.canonical(loss.get("name"), registry.losses())
@@ -126,16 +113,16 @@ def _check_losses(config, study):
 
 def _check_augmentation(config, study):
     """Only images can be cropped and mirrored."""
-    for label in listed(study.get("datasets")):
+    for label in study["datasets"]:
         metadata = _metadata(config, label)
         if metadata is None:
             continue
         if len(metadata.shape) == 3:
             yield from _check_crop(config, study, label, metadata.shape)
             continue
-        for model in listed(study.get("models")):
-            entry = mapping(mapping(config.get("models")).get(model))
-            for key in set(mapping(entry.get("augmentation"))) & {*grid.BUILT_IN_AUGMENTATION}:
+        for model in study["models"]:
+            augmentation = config["models"][model].get("augmentation", {})
+            for key in {*augmentation} & {*grid.BUILT_IN_AUGMENTATION}:
                 yield (
                     ("models", model, "augmentation", key),
                     f"is for images; the samples of {label!r} have the shape {metadata.shape}",
@@ -144,10 +131,9 @@ def _check_augmentation(config, study):
 
 def _check_crop(config, study, label, shape):
     """A window has a pixel of the image, wherever it is cut out."""
-    for model in listed(study.get("models")):
-        entry = mapping(mapping(config.get("models")).get(model))
-        crop = mapping(entry.get("augmentation")).get("crop")
-        if is_integer(crop) and crop >= min(shape[1:]):
+    for model in study["models"]:
+        crop = config["models"][model].get("augmentation", {}).get("crop", 0)
+        if crop >= min(shape[1:]):
             yield (
                 ("models", model, "augmentation", "crop"),
                 f"found {crop}; the images of {label!r} are {shape[1]} x {shape[2]}: a window "
@@ -157,21 +143,21 @@ def _check_crop(config, study, label, shape):
 
 def _check_splits(config, path, study):
     """There are enough samples for the folds, the test set and the training-set sizes."""
-    folds = study.get("folds")
-    for label in listed(study.get("datasets")):
+    folds = study["folds"]
+    for label in study["datasets"]:
         metadata = _metadata(config, label)
         if metadata is None:
             continue
-        if isinstance(folds, int):
+        if folds != "test":
             yield from _check_folds((*path, "folds"), label, metadata, folds)
-        if folds == "test" and metadata.test == 0:
+        elif metadata.test == 0:
             yield (
                 (*path, "folds"),
                 f"{label!r} has no test set of its own; expected a number of folds",
             )
         available = _train_count(metadata, folds)
-        for position, size in enumerate(listed(study["train_sizes"])):
-            if isinstance(size, int) and size > available:
+        for position, size in enumerate(study["train_sizes"]):
+            if size != "all" and size > available:
                 yield (
                     (*path, "train_sizes", position),
                     f"found {size}; {label!r} leaves {samples(available)} to train on",
@@ -180,7 +166,7 @@ def _check_splits(config, path, study):
 
 def _train_count(metadata, folds):
     """Roughly how many samples a fold, or the first one in time, leaves to train on."""
-    if not is_integer(folds) or folds < 2:
+    if folds == "test":
         return metadata.train
     if metadata.times:
         return metadata.train - folds * (metadata.train // (folds + 1))
@@ -189,19 +175,19 @@ def _train_count(metadata, folds):
 
 def _check_validation(config, study):
     """The validation part of even the smallest training part has a sample of every class."""
-    for label in listed(study.get("datasets")):
+    for label in study["datasets"]:
         metadata = _metadata(config, label)
         if metadata is None or metadata.groups or metadata.times or metadata.classes is None:
             continue
-        available = _train_count(metadata, study.get("folds"))
-        if is_integer(select := study.get("select")) and select > 1:
+        available = _train_count(metadata, study["folds"])
+        if select := study.get("select"):
             available -= -(-available // select)
-        sizes = [size for size in listed(study.get("train_sizes")) if is_integer(size)]
+        sizes = [size for size in study["train_sizes"] if size != "all"]
         available = min([available, *sizes])
-        for model in listed(study.get("models")):
-            part = mapping(mapping(config.get("models")).get(model)).get("validation")
+        for model in study["models"]:
+            part = config["models"][model].get("validation")
             # Rounded as scikit-learn does.
-            if isinstance(part, int | float) and math.ceil(part * available) < metadata.classes:
+            if part is not None and math.ceil(part * available) < metadata.classes:
                 yield (
                     ("models", model, "validation"),
                     f"found {part:g}; of the {available} samples of {label!r} to train on that "
@@ -246,16 +232,16 @@ def _check_folds(path, label, metadata, folds):
 def _check_search(config, path, study):
     """Candidates that are searched for are judged by inner folds, for this study alone."""
     swept = config.get(schema.SWEPT, {})
-    names = [*mapping(config.get("studies"))]
-    for position, label in enumerate(listed(study.get("models"))):
-        search = mapping(swept.get(label)).get("search")
+    names = [*config["studies"]]
+    for position, label in enumerate(study["models"]):
+        search = swept.get(label, {}).get("search")
         if search is None or label != f"{swept[label]['family']}-trial1":
             continue
         family, place = swept[label]["family"], (*path, "models", position)
         others = [
             name
             for name in names[: names.index(path[-1])]
-            if label in listed(mapping(config["studies"][name]).get("models"))
+            if label in config["studies"][name]["models"]
         ]
         if "select" not in study:
             yield place, f"{family} has `search`, which needs `select` in each study of it"
@@ -277,7 +263,7 @@ def _check_selection(config, path, study):
             yield (*path, "halving"), "needs `select`"
         return
     swept = config.get(schema.SWEPT, {})
-    if not any(label in swept for label in listed(study.get("models"))):
+    if not any(label in swept for label in study["models"]):
         yield (
             (*path, "select"),
             "there is nothing to choose from: no model of this study has a list of values",
@@ -287,17 +273,16 @@ def _check_selection(config, path, study):
     if AUTO in study["strategies"] or "against" in study:
         other = "against" if "against" in study else "strategies: [auto]"
         yield (*path, "select"), f"conflicts with `{other}`"
-    inner, folds = study["select"], study.get("folds")
-    for label in listed(study.get("datasets")):
+    inner, folds = study["select"], study["folds"]
+    for label in study["datasets"]:
         metadata = _metadata(config, label)
-        if metadata is None or not is_integer(inner):
+        if metadata is None:
             continue
         smallest = metadata.smallest_class or metadata.train
-        if isinstance(folds, int):
+        if folds != "test":
             smallest -= -(-smallest // folds)
-        seeds = [seed for seed in listed(study.get("seeds")) if is_integer(seed)]
-        if metadata.groups and is_integer(folds) and 1 < folds <= metadata.groups and inner > 1:
-            for seed in seeds:
+        if metadata.groups and folds != "test" and folds <= metadata.groups:
+            for seed in study["seeds"]:
                 if problem := metadata.unassignable(folds, inner, seed):
                     yield (
                         (*path, "select"),
@@ -332,7 +317,7 @@ def notes(config, name):
             continue
         yield from (f"{label}: {note}" for note in metadata.notes)
         folds = study["folds"]
-        if metadata.times and is_integer(folds):
+        if metadata.times and folds != "test":
             first = metadata.train - folds * (metadata.train // (folds + 1))
             if metadata.same_class_start >= first:
                 yield (
@@ -341,31 +326,9 @@ def notes(config, name):
                 )
 
 
-def _is_described(config, label):
-    """Whether a dataset has all required options and no unknown ones, and its file is there."""
-    choice = grid.choice(config, "datasets", label)
-    component = registry.datasets().get(choice.name)
-    if component is None:
-        return False
-    needed = {name for name, default in component.options.items() if default is ...}
-    values = [choice.options.get(key) for key in registry.path_keys(choice.name)]
-    paths = [path for path in values if path is not None]
-    if not all(isinstance(path, str) and "\0" not in path for path in paths):
-        return False
-    is_there = all(os.access(path, os.R_OK) for path in paths)
-    lists = [name for name, default in component.options.items() if isinstance(default, tuple)]
-    if not all(isinstance(choice.options.get(name, []), list) for name in lists):
-        return False
-    if not needed <= set(choice.options) <= set(component.options):
-        return False
-    return is_there and not any(component.problems((), choice.options))
-
-
 def _metadata(config, label):
-    """The Metadata of a dataset; None: unknown, or another check reports why."""
-    if not _is_described(config, label):
-        return None
+    """The Metadata of a dataset; None: unknown, or _check_tables() reports why."""
     try:
         return registry.metadata(grid.choice(config, "datasets", label))
-    except (ValueError, OSError, TypeError, ArithmeticError) as error:
+    except (ValueError, OSError) as error:
         return getattr(error, "metadata", None)  # what is known though features are unusable

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from allcores_study.config import candidates, component, registry, schema
 from allcores_study.config.run import ADDITIONS, AUTO, Choice, Conditions, Run
-from allcores_study.config.schema import mapping
 
 # The key of a study with `auto` for the choices made for it; not a key of config files. Dataset ->
 # model -> {strategy, workers, servers, threads}; see planning/choose.py.
@@ -256,7 +255,7 @@ def layouts(config, study, dataset=None, model=None):
     `servers` has as many server processes. With `cores`, a strategy gets as many workers as they
     have room for, or, if it takes only one, as many threads. An estimator is a single process.
     """
-    if model and component.is_estimator(mapping(mapping(config["models"]).get(model))):
+    if model and component.is_estimator(config["models"][model]):
         counts = [1] if "cores" in study else study["threads_per_worker"]
         yield from ((ALONE, 1, 1, 0, 1 if count == AUTO else count) for count in counts)
         return
@@ -359,7 +358,7 @@ def model_options(entry):
     other keys of an entry."""
     known = HYPERPARAMETERS | {"name", "import", OPTIONS}
     own = {key: value for key, value in entry.items() if key not in known}
-    return own | mapping(entry.get(OPTIONS))
+    return own | entry.get(OPTIONS, {})
 
 
 def model_name(label, entry):

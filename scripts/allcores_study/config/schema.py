@@ -6,7 +6,6 @@ import yaml
 
 from allcores.options import choices, is_integer, is_number, number_hint
 from allcores_study import programs
-from allcores_study.config.component import is_estimator
 
 FILE = programs.PROJECT / "workflow" / "schemas" / "config.schema.yaml"
 # The key of a config for the candidates of its sweeps, which no file has: label of each ->
@@ -14,8 +13,6 @@ FILE = programs.PROJECT / "workflow" / "schemas" / "config.schema.yaml"
 SWEPT = "swept"
 # And that for their entries as the file has them: family -> entry.
 WRITTEN = "written"
-# What stands for the entry of an estimator, whose keys are its own: checks.py checks those.
-CHECKED_ELSEWHERE = {"batch_size": 1, "epochs": 1, "optimizer": {"name": "sgd", "lr": 1}}
 
 
 @functools.cache
@@ -41,25 +38,15 @@ def _content():
     return yaml.load(FILE.read_text(), Loader=yaml.CSafeLoader)
 
 
+def types(config):
+    """(path, text) for what YAML has and a config has not: keys that are no texts, dates, sets."""
+    return list(_check_types(config, ()))
+
+
 def violations(config):
-    """(path, text) for everything that the schema does not allow in a config, whose sweeps may be
-    expanded or not."""
-    if isinstance(config, dict):
-        config = {key: value for key, value in config.items() if key not in (SWEPT, WRITTEN)}
-    try:
-        unknown = list(_check_types(config, ()))
-    except RecursionError:
-        return [((), "refers to itself, by an anchor")]
-    errors = _validator().iter_errors(_without_estimators(_of_json(config)))
-    return unknown + [problem for error in errors for problem in _explain(error)]
-
-
-def _without_estimators(config):
-    models = mapping(mapping(config).get("models"))
-    stand_ins = {
-        label: CHECKED_ELSEWHERE for label, entry in models.items() if is_estimator(mapping(entry))
-    }
-    return config | {"models": models | stand_ins} if stand_ins else config
+    """(path, text) for everything that the schema does not allow in a config without sweeps."""
+    errors = _validator().iter_errors(config)
+    return [problem for error in errors for problem in _explain(error)]
 
 
 @functools.cache
@@ -77,7 +64,6 @@ def _validator():
 
 
 def _check_types(value, path):
-    """Types that YAML has and a config has not: keys that are no texts, dates, sets."""
     if isinstance(value, dict):
         for key, child in value.items():
             if isinstance(key, str):
@@ -96,23 +82,20 @@ def _check_types(value, path):
         )
 
 
-def _of_json(value):
-    """A config without what _check_types() finds: the validator expects every key to be a text."""
+def as_json(value):
+    """A config without the keys that types() finds: the validator expects texts."""
     if isinstance(value, dict):
-        return {key: _of_json(child) for key, child in value.items() if isinstance(key, str)}
+        return {key: as_json(child) for key, child in value.items() if isinstance(key, str)}
     if isinstance(value, list):
-        return [_of_json(child) for child in value]
+        return [as_json(child) for child in value]
     return value
 
 
-def mapping(value):
-    """The value if it is a mapping, else an empty one: violations() reports other types."""
-    return value if isinstance(value, dict) else {}
-
-
-def listed(value):
-    """The value if it is a list, else an empty one."""
-    return value if isinstance(value, list) else []
+def entries(config, section):
+    """The entries in a section of anything that was read as a config; others are no entries."""
+    found = config.get(section) if isinstance(config, dict) else None
+    found = found if isinstance(found, dict) else {}
+    return {label: entry for label, entry in found.items() if isinstance(entry, dict)}
 
 
 def _explain(error):

@@ -4,11 +4,10 @@ import os
 from pathlib import Path
 
 from allcores.loop import named
-from allcores.options import choices, is_integer
+from allcores.options import choices
 from allcores_study import programs
 from allcores_study.config import component, fit, grid, registry, schema, sweeps
 from allcores_study.config.run import AUTO
-from allcores_study.config.schema import listed, mapping
 
 SECTIONS = {
     "datasets": registry.datasets,
@@ -23,76 +22,43 @@ SINGULAR = {
 }
 
 
+def unknown_labels(config):
+    """Yield (path, text) for labels in studies that nothing has, and files of data that are not
+    there."""
+    for name, study in config["studies"].items():
+        study = schema.defaults("studies") | study
+        for section, singular in SINGULAR.items():
+            known = [*config.get(section, {}), *SECTIONS.get(section, dict)()]
+            for position, label in enumerate(study[section]):
+                if label not in known and (section, label) != ("strategies", AUTO):
+                    hint = ""
+                    if section == "models" and label in registry.models():
+                        hint = "; give it an entry in `models`, with its batch_size, epochs and "
+                        hint += "optimizer"
+                    text = f"unknown {singular} {label!r}; {choices(label, known)}{hint}"
+                    yield ("studies", name, section, position), text
+        for label in study["datasets"]:
+            if grid.choice(config, "datasets", label).name in registry.datasets():
+                yield from _unreadable_files(config, label)
+
+
+def _unreadable_files(config, label):
+    for key, path in registry.paths(grid.choice(config, "datasets", label)).items():
+        if problem := _unreadable(path):
+            yield ("datasets", label, key), problem
+
+
 def of_studies(config, cores, nodes, flag):
-    """Yield the checks of each study; each sees what is sound of it."""
-    for name, study in mapping(config.get("studies")).items():
-        path, study = ("studies", name), schema.defaults("studies") | mapping(study)
-        yield _check_labels(config, path, study)
-        yield _check_paths(config, study)
-        yield _check_keys(config, path, study)
-        known = _with_known_labels(config, study)
-        for check in (
-            _check_batches(config, path, known),
-            _check_optimizers(config, path, known),
-            _check_estimators(config, path, known),
-            fit.findings(config, path, known),
-            _check_nodes(config, path, known, nodes or float("inf")),
-            _check_cores(config, path, known, cores or float("inf"), flag),
-        ):
-            yield _placed(check, study, known)
-
-
-def _check_labels(config, path, study):
-    """Labels of a study that nothing has."""
-    for section in SINGULAR:
-        defined, known = _known_labels(config, section)
-        for position, label in enumerate(listed(study.get(section))):
-            if label not in (*defined, *known) and (section, label) != ("strategies", AUTO):
-                text = _unknown_label(section, label, defined, known)
-                yield (*path, section, position), text
-    baseline = study.get("baseline")
-    if baseline is not None and baseline not in listed(study["strategies"]):
-        yield (*path, "baseline"), f"found {baseline!r}; {choices(baseline, study['strategies'])}"
-
-
-def _known_labels(config, section):
-    """(labels that the config defines in a section, labels that are built in)."""
-    return mapping(config.get(section)), SECTIONS.get(section, dict)()
-
-
-def _placed(check, study, known):
-    """The problems of a check of `known`, with the positions that labels have in the study."""
-    for path, text in check:
-        if len(path) > 3 and path[2] in SINGULAR:
-            label = known[path[2]][path[3]]
-            path = (*path[:3], study[path[2]].index(label), *path[4:])
-        yield path, text
-
-
-def _with_known_labels(config, study):
-    """A study without the labels that are wrong, or whose entries name nothing that there is."""
-
-    def is_known(section, label):
-        defined, known = _known_labels(config, section)
-        if not isinstance(label, str) or (section, label) == ("strategies", AUTO):
-            return label == AUTO
-        name = grid.component_name(label, mapping(defined.get(label)))
-        return label in [*defined] if section == "models" else name in [*known]
-
-    return study | {
-        section: [label for label in listed(study.get(section)) if is_known(section, label)]
-        for section in SINGULAR
-    }
-
-
-def _check_paths(config, study):
-    """Files and folders of the datasets that a study uses."""
-    for label in listed(study.get("datasets")):
-        if not isinstance(label, str):
-            continue
-        for key, path in registry.paths(grid.choice(config, "datasets", label)).items():
-            if problem := _unreadable(path):
-                yield ("datasets", label, key), problem
+    """Yield (path, text) for what does not go together in a study whose labels are all known."""
+    for name, study in config["studies"].items():
+        path, study = ("studies", name), schema.defaults("studies") | study
+        yield from _check_keys(config, path, study)
+        yield from _check_batches(config, path, study)
+        yield from _check_optimizers(config, path, study)
+        yield from _check_estimators(config, path, study)
+        yield from fit.problems(config, path, study)
+        yield from _check_nodes(config, path, study, nodes or float("inf"))
+        yield from _check_cores(config, path, study, cores or float("inf"), flag)
 
 
 def _unreadable(path):
@@ -105,19 +71,12 @@ def _unreadable(path):
     return None if os.access(path, os.R_OK) else f"{path} cannot be read"
 
 
-def _unknown_label(section, label, defined, known):
-    hint = ""
-    if section == "models" and label in registry.models():
-        hint = "; give it an entry in `models`, with its batch_size, epochs and optimizer"
-    return f"unknown {SINGULAR[section]} {label!r}; {choices(label, [*defined, *known])}{hint}"
-
-
 def _check_batches(config, path, study):
     """Every worker has to get a part of every full batch."""
     most = max((workers for _, _, workers, _, _ in _layouts(config, study)), default=1)
-    for position, label in enumerate(listed(study.get("models"))):
-        batch_size = mapping(mapping(config.get("models")).get(label)).get("batch_size")
-        if isinstance(batch_size, int) and 0 < batch_size < most:
+    for position, label in enumerate(study["models"]):
+        batch_size = config["models"][label].get("batch_size")
+        if batch_size is not None and batch_size < most:
             yield (
                 (*path, "models", position),
                 f"the batch of {batch_size} of {label!r} cannot be shared by {most} "
@@ -131,9 +90,8 @@ def _check_optimizers(config, path, study):
         strategy = registry.strategies()[grid.choice(config, "strategies", label).name]
         if not strategy.constants.get("element_wise"):
             continue
-        for model in listed(study.get("models")):
-            entry = mapping(mapping(config.get("models")).get(model))
-            optimizer = mapping(entry.get("optimizer")).get("name")
+        for model in study["models"]:
+            optimizer = config["models"][model].get("optimizer", {}).get("name")
             name = registry.canonical(optimizer, registry.optimizers())
             if name in named.WHOLE_TENSOR_OPTIMIZERS:
                 yield (
@@ -145,13 +103,12 @@ def _check_optimizers(config, path, study):
 
 def _check_estimators(config, path, study):
     """An estimator is one process, and is compared with networks that are trained by one."""
-    models = listed(study.get("models"))
-    entries = {label: mapping(mapping(config.get("models")).get(label)) for label in models}
-    labels = [label for label in models if component.is_estimator(entries[label])]
+    models = study["models"]
+    labels = [label for label in models if component.is_estimator(config["models"][label])]
     if not labels:
         return
-    strategies = listed(study["strategies"])
-    baseline = study.get("baseline") or next(iter(strategies), None)
+    strategies = study["strategies"]
+    baseline = study.get("baseline", strategies[0])
     if AUTO in strategies:
         problem = "`strategies: [auto]` is for networks; expected a study of its own"
         yield (*path, "models", models.index(labels[0])), f"{labels[0]} is an estimator: {problem}"
@@ -169,19 +126,13 @@ def _check_estimators(config, path, study):
 
 def _without_auto(study):
     """(position, label) of a study's strategies, without `auto`."""
-    return [pair for pair in enumerate(listed(study["strategies"])) if pair[1] != AUTO]
+    return [pair for pair in enumerate(study["strategies"]) if pair[1] != AUTO]
 
 
 def _layouts(config, study):
-    """grid.layouts() of a study's valid values; `auto` counts as one thread, its minimum."""
-    counts = {
-        key: [count for count in listed(study[key]) if isinstance(count, int) and count > 0]
-        for key in ("workers", "threads_per_worker", "cores")
-        if key in study
-    }
-    counts["threads_per_worker"] = counts["threads_per_worker"] or [1]
-    counts["nodes"] = [n for n in grid.node_counts(study) if is_integer(n) and n > 0] or [1]
-    return list(grid.layouts(config, study | counts))
+    """grid.layouts() of a study; `auto` counts as one thread, its minimum."""
+    threads = [count for count in study["threads_per_worker"] if count != AUTO] or [1]
+    return list(grid.layouts(config, study | {"threads_per_worker": threads}))
 
 
 def _check_nodes(config, path, study, available):
@@ -226,6 +177,9 @@ def _check_cores(config, path, study, cores, flag):
 def _check_keys(config, path, study):
     """Keys of a study that need or exclude each other."""
     yield from _check_auto(config, path, study)
+    baseline = study.get("baseline")
+    if baseline is not None and baseline not in study["strategies"]:
+        yield (*path, "baseline"), f"found {baseline!r}; {choices(baseline, study['strategies'])}"
     if "cores" in study:
         for key in {"workers", "threads_per_worker", "nodes"} & set(config["studies"][path[-1]]):
             yield (*path, key), "conflicts with `cores`, which decides it"
@@ -233,15 +187,13 @@ def _check_keys(config, path, study):
         yield (*path, "oversubscribe"), "needs `exclusive: true`, or it would slow down other runs"
     if "target_accuracy" in study and not study["curves"]:
         yield (*path, "target_accuracy"), "needs `curves: true`, accuracy after every epoch"
-    others = [name for name in mapping(config.get("studies")) if name != path[-1]]
+    others = [name for name in config["studies"] if name != path[-1]]
     yield from _check_against(config, path, study, others)
-    for position, reference in enumerate(listed(study.get("references"))):
-        if not {"seconds", "images"} <= set(mapping(reference)) and "score" not in mapping(
-            reference
-        ):
+    for position, reference in enumerate(study.get("references", ())):
+        if not {"seconds", "images"} <= set(reference) and "score" not in reference:
             yield (*path, "references", position), "lacks seconds and images, or a score"
-        model = mapping(reference).get("model")
-        models = listed(study.get("models"))
+        model = reference["model"]
+        models = study["models"]
         if "select" in study:  # its tables are about the swept model, not about each candidate
             models = list(dict.fromkeys(sweeps.family_of(config, label) for label in models))
         if model not in models:
@@ -252,7 +204,7 @@ def _check_keys(config, path, study):
 def _check_auto(config, path, study):
     """`strategies: [auto]` excludes the keys that it decides itself."""
     entry = config["studies"][path[-1]]
-    if AUTO not in listed(study["strategies"]):
+    if AUTO not in study["strategies"]:
         return
     if len(study["strategies"]) > 1:
         yield (*path, "strategies"), "auto chooses one strategy for each model: expected [auto]"
@@ -270,13 +222,13 @@ def _check_against(config, path, study, others):
     if against not in others:
         yield (*path, "against"), f"found {against!r}; {choices(against, others)}"
         return
-    other = schema.defaults("studies") | mapping(config["studies"][against])
+    other = schema.defaults("studies") | config["studies"][against]
     if "select" in other:
         yield (*path, "against"), f"{against!r} has `select`, which chooses its runs"
     if not other["exclusive"]:
         yield (*path, "against"), f"{against!r} needs `exclusive: true`, one run at a time"
     for key in ("datasets", "models", "schedules", "strategies", "train_sizes", "seeds"):
-        if not set(listed(study.get(key))) & set(listed(other.get(key))):
+        if not set(study[key]) & set(other[key]):
             yield (*path, "against"), f"{against!r} has no {key} in common with this study"
     if study["exclusive"]:
         yield (*path, "against"), "cannot be combined with `exclusive: true`: its runs are packed"
@@ -294,5 +246,5 @@ def _check_against(config, path, study, others):
                 (*path, "against"),
                 f"{name!r} has {label!r} with several workers or threads; expected one",
             )
-    if study.get("folds") != other.get("folds"):
+    if study["folds"] != other["folds"]:
         yield (*path, "against"), f"{against!r} has other folds than this study"

@@ -9,14 +9,13 @@ The other modules only see the expanded entries.
 """
 
 import copy
-import itertools
 import math
 
 from allcores.options import is_integer
 from allcores_study.config import grid, ranges, registry
-from allcores_study.config.candidates import FIRST, trials_named
+from allcores_study.config.candidates import FIRST
 from allcores_study.config.run import digest
-from allcores_study.config.schema import SWEPT, WRITTEN, mapping
+from allcores_study.config.schema import SWEPT, WRITTEN
 
 KEYS = SAMPLE, SEARCH = "sample", "search"
 SAMPLERS = ("tpe",)
@@ -28,20 +27,21 @@ LONGEST_LABEL = 60
 MOST_CANDIDATES = 10_000  # of an entry
 
 
-def findings(config):
-    """[(path, text), ...] for each list that is no valid sweep."""
-    problems = []
-    for label, entry in mapping(config.get("models")).items():
-        lists = list(_lists(label, mapping(entry)))
+def problems(models):
+    """[(path, text), ...] for each list that is no valid sweep.
+
+    Args:
+        models: label -> entry.
+    """
+    found = []
+    for label, entry in models.items():
+        lists = list(_lists(label, entry))
         of_lists = list(_check_lists(label, lists))
-        check = _check_search if SEARCH in mapping(entry) else _check_sample
-        problems += of_lists or check(label, lists, mapping(entry))
-    return problems or [
-        *(
-            (("models", label), f"a candidate would be called {name!r}, like another model")
-            for label, name in _clashes(config)
-        ),
-        *trials_named(config),
+        check = _check_search if SEARCH in entry else _check_sample
+        found += of_lists or check(label, lists, entry)
+    return found or [
+        (("models", label), f"a candidate would be called {name!r}, like another model")
+        for label, name in _clashes(models)
     ]
 
 
@@ -116,49 +116,38 @@ def _is_count_and_seed(sample):
     return set(sample) <= {"count", "seed"} and ranges.is_seed(sample.get("seed", 0))
 
 
-def _clashes(config):
+def _clashes(models):
     """(label of the entry, label) of each candidate that would have the label of another model."""
-    models = mapping(config.get("models"))
     labels = set(models)
     for label, entry in models.items():
-        lists = list(_lists(label, mapping(entry)))
+        lists = list(_lists(label, entry))
         for name, _ in _drawn(label, entry, lists) if lists else ():
             if name in labels:
                 yield label, name
             labels.add(name)
 
 
-def resolved(config):
-    """(the expanded config, or stand_in() if there are findings; the findings).
-
-    What is no config at all is returned as it is: the schema reports it.
-    """
-    try:
-        problems = findings(config)
-        return (stand_in(config) if problems else expanded(config)), problems
-    except (KeyError, TypeError, AttributeError):
-        return config, []
-
-
-def stand_in(config):
-    """A config with findings, with one candidate for each sweep, to find what else is wrong."""
-    models, swept = {}, {}
-    for label, entry in mapping(config.get("models")).items():
-        found = list(_lists(label, mapping(entry)))
-        lists = [one for one in found if one.found and not list(_check_lists(label, [one]))]
-        models[label] = {key: value for key, value in mapping(entry).items() if key not in KEYS}
-        if lists:
-            models[label] = _candidate(entry, label, lists, [sweep.axis.at(0) for sweep in lists])
-        if found:  # with a wrong one, too, there is something to choose from
-            swept[label] = {"family": label, "values": {}}
-    return config | {"models": models, SWEPT: swept}
+def trials_named(config):
+    """(path, text) for each trial of a search that a study of a config as written names."""
+    searches = {
+        f"{label}-trial": label for label, entry in config["models"].items() if SEARCH in entry
+    }
+    for study, settings in config["studies"].items():
+        for position, name in enumerate(settings["models"]):
+            stem = name.rstrip("0123456789")
+            if stem in searches and stem != name:
+                yield (
+                    ("studies", study, "models", position),
+                    f"{name} is a trial of a search, whose values are found while it goes on; "
+                    f"expected {searches[stem]}",
+                )
 
 
 def expanded(config):
     """The config with an entry for each candidate of its sweeps, see SWEPT and WRITTEN."""
     models, swept, labels, written = {}, {}, {}, {}
     for label, entry in config["models"].items():
-        lists = list(_lists(label, mapping(entry)))
+        lists = list(_lists(label, entry))
         if not lists:
             models[label], labels[label] = entry, [label]
             continue
@@ -172,9 +161,11 @@ def expanded(config):
                 swept[name] |= {"search": _search(entry[SEARCH], lists, values)}
     if not swept:
         return config
-    studies = config.get("studies")
-    if isinstance(studies, dict):
-        studies = {name: _with_candidates(study, labels) for name, study in studies.items()}
+    studies = {
+        name: study
+        | {"models": [one for label in study["models"] for one in labels.get(label, [label])]}
+        for name, study in config["studies"].items()
+    }
     return config | {"models": models, "studies": studies, SWEPT: swept, WRITTEN: written}
 
 
@@ -214,20 +205,9 @@ def candidate(config, family, values):
     return _label(family, lists, in_order), _candidate(entry, family, lists, in_order)
 
 
-def _with_candidates(study, labels):
-    """A study with the candidates of each model in its place; the schema reports other values."""
-    models = mapping(study).get("models")
-    if not isinstance(models, list):
-        return study
-    several = [
-        labels.get(label, [label]) if isinstance(label, str) else [label] for label in models
-    ]
-    return study | {"models": list(itertools.chain.from_iterable(several))}
-
-
 def family_of(config, label):
     """The label in the config of a model, which may be a candidate of a sweep."""
-    return mapping(mapping(config.get(SWEPT)).get(label)).get("family", label)
+    return config.get(SWEPT, {}).get(label, {}).get("family", label)
 
 
 def _lists(label, entry):
@@ -322,6 +302,6 @@ def original(config, path):
     """
     if path[:1] == ("models",) and len(path) > 1:
         return ("models", family_of(config, path[1]), *path[2:])
-    if SWEPT in mapping(config) and path[2:3] == ("models",):
+    if SWEPT in config and path[2:3] == ("models",):
         return path[:3]
     return path

@@ -11,7 +11,6 @@ from typing import Any
 
 from allcores_study.config import component, grid, registry, schema
 from allcores_study.config.run import Run
-from allcores_study.config.schema import mapping
 
 # For a model without an entry in the config.
 DEFAULT_ENTRY = {"batch_size": 64, "epochs": 5, "optimizer": {"name": "adam", "lr": 0.001}}
@@ -142,9 +141,11 @@ def run_of(flags: argparse.Namespace) -> Run:
     from allcores_study import yaml_files
     from allcores_study.config import checks, sweeps
 
-    config, problems = sweeps.resolved(yaml_files.read(flags.config))
-    if problems:
+    config = yaml_files.read(flags.config)
+    entries = schema.entries(config, "models")
+    if problems := sweeps.problems(entries):
         raise ValueError("\n".join(checks.located(problems, yaml_files.places([flags.config])[0])))
+    config = sweeps.expanded(config | {"models": entries, "studies": {}})
     candidates = sweeps.candidates(config, flags.model)
     if "search" in config.get(schema.SWEPT, {}).get((candidates or [flags.model])[0], {}):
         raise ValueError(
@@ -175,8 +176,7 @@ def _with_run(config: dict[str, Any], label: str, flags: argparse.Namespace) -> 
     Args:
         label: of its model.
     """
-    models = mapping(config.get("models"))
-    entry = dict(models.get(label) or {})
+    entry = config["models"].get(label, {})
     if ":" in flags.model:
         entry["import"] = flags.model
     if not component.is_estimator(entry):
@@ -190,4 +190,5 @@ def _with_run(config: dict[str, Any], label: str, flags: argparse.Namespace) -> 
         "strategies": [flags.strategy],
         "workers": [flags.workers],
     }
-    return config | {"models": {label: entry}, "studies": {"by_hand": study}}
+    others = {key: value for key, value in config.items() if key in schema.properties()}
+    return others | {"models": {label: entry}, "studies": {"by_hand": study}}

@@ -47,7 +47,11 @@ MISTAKES = [
     ("models.lenet.optimizer.eps", "1e-8", "the text '1e-8'.*write 1e-08"),
     ("models.lenet.optimizer.beta", 1, "unknown key"),
     ("models.lenet.optimizer.foreach", "maybe", "found 'maybe'; known: None, True, False"),
-    ("models.lenet.optimizer", {"name": "adam", "betas": [0.9]}, r"\[0.9\]; expected 2 like \["),
+    (
+        "models.lenet.optimizer",
+        {"name": "adam", "lr": 1, "betas": [0.9]},
+        r"\[0.9\]; expected 2 like \[",
+    ),
     ("models.lenet.learning_rate", 0.1, "of the optimizer: write `optimizer: {lr: ...}`"),
     ("models.lenet.options", {"epochs": 3}, r"unknown key; known: width[^:]*$"),
     ("models.lenet.loss.name", "entropy", "unknown loss 'entropy'"),
@@ -181,7 +185,7 @@ def test_the_configs_that_come_along_have_nothing_to_be_said_against(file):
     assert not checks.findings(yaml.safe_load(file.read_text()), [file], cores=48)
 
 
-def test_all_findings_come_at_once_with_file_and_line(tmp_path):
+def test_all_findings_of_a_stage_come_at_once_with_file_and_line(tmp_path):
     text = """models:
   lenet:
     batch_size: 8
@@ -196,12 +200,24 @@ studies:
       - lent
 """
     file = tmp_path / "mine.yaml"
-    file.write_text(text)
-    findings = checks.findings(yaml.safe_load(text), [file])
-    assert [finding.split(": ")[0] for finding in findings] == [
-        f"{file}:{line}" for line in (4, 5, 9, 12)
-    ]
-    file.write_text(text.replace("8", "[8, 0]"))
+
+    def found(text):
+        file.write_text(text)
+        findings = checks.findings(yaml.safe_load(text), [file], cores=2)
+        return [finding.split(": ")[0].removeprefix(f"{file}:") for finding in findings]
+
+    assert found(text) == ["4", "9"], "of values"
+    text = text.replace("epochs: 0", "epochs: 1").replace("folds: 1", "folds: 2000")
+    assert found(text) == ["5", "12"], "of names"
+    text = (
+        text.replace("adm", "adam")
+        .replace("lent\n", "mlp\n")
+        .replace(
+            "studies", "  mlp: {batch_size: 8, epochs: 1, optimizer: {name: sgd, lr: 1}}\nstudies"
+        )
+    )
+    assert found(f"{text}    threads_per_worker: [3]\n") == ["8", "10", "10"], "of sums"
+    file.write_text(text.replace("batch_size: 8\n", "batch_size: [8, 0]\n"))
     (of_candidate, *_) = checks.findings(yaml.safe_load(file.read_text()), [file])
     assert of_candidate.startswith(f"{file}:3: models.lenet.batch_size: found 0")
 
@@ -244,23 +260,32 @@ def test_a_section_of_another_kind_is_one_finding_and_blames_no_sweep(studies, f
     assert line.startswith(finding)
 
 
-def test_one_mistake_hides_no_other():
+STAGES = {
+    ("datasets: {made: {name: []}}", "recipy: fixed", "no: 1"): (
+        *("datasets.made.name: found", "recipy: unknown key", "the key False, as YAML reads no"),
+    ),
+    ("models: [lent]", "strategies: [serial, dpd, ddp]"): (
+        *("unknown model 'lent'", "unknown strategy 'dpd'"),
+    ),
+    ("folds: 1000", "workers: [64]"): (
+        *("found 1000; the smallest class", "ddp with 64 workers x 1 threads needs 64 cores"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("mistakes", "told"), STAGES.items(), ids=["values", "names", "sums"])
+def test_one_mistake_hides_no_other_of_its_stage(mistakes, told):
     config = yaml.safe_load(f"""{SWEPT}
-datasets: {{made: {{name: []}}}}
-recipy: fixed
-no: 1
 studies:
-  s: {{datasets: [digits], folds: 2, models: [lent], strategies: [serial, dpd, ddp], workers: [64]}}
+  s: {{datasets: [digits], folds: 2, models: [lenet], strategies: [serial, ddp], workers: [2]}}
 """)
+    for mistake in mistakes:
+        change = yaml.safe_load(mistake)
+        (config if {*change} & {"datasets", "recipy", False} else config["studies"]["s"]).update(
+            change
+        )
     lines = "\n".join(checks.findings(config, cores=2))
-    for part in (
-        "recipy: unknown key",
-        "the key False, as YAML reads no",
-        "unknown model 'lent'",
-        "unknown strategy 'dpd'",
-        "ddp with 64 workers x 1 threads needs 64 cores",
-    ):
-        assert part in lines, part
+    assert [part for part in told if part not in lines] == [], lines
 
 
 @pytest.mark.parametrize("name", ["mine.yaml", "mine.json"])

@@ -160,7 +160,8 @@ def problems(tmp_path, study, **options):
     config = {"datasets": {"it": {"name": "table", "target": "y"} | options}, "models": {}}
     study = {"datasets": ["it"], "models": [], "train_sizes": ["all"], "seeds": [0]} | study
     study |= {"strategies": ["serial"]}
-    return [text for _, text in fit.findings(config, ("studies", "first"), study)]
+    config["studies"] = {"first": study}
+    return [text for _, text in fit.problems(config, ("studies", "first"), study)]
 
 
 def test_inner_folds_of_too_few_groups_are_told_before_anything_starts(tmp_path):
