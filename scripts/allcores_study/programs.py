@@ -1,9 +1,15 @@
 """Where the programs are, and how users call them: in a clone, or by `allcores` of a wheel."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 LIBRARY = Path(__file__).parent
 ENGINE = LIBRARY.with_name("allcores")
@@ -14,10 +20,10 @@ PROGRAMS = PROJECT / "scripts"
 RUN = "ALLCORES_RUN"  # set by scripts/command.py
 
 # Names of packages: those of the modules of users in this process, and those they have imported.
-brought = set()
+brought: set[str] = set()
 
 
-def snakemake():
+def snakemake() -> str:
     """How snakemake is called here: by the program `allcores`, by a path below this folder, or as
     it is."""
     if RUN in os.environ:
@@ -26,18 +32,18 @@ def snakemake():
     return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else "snakemake"
 
 
-def plan():
+def plan() -> str:
     """How a plan is made here."""
     return "allcores plan" if RUN in os.environ else "python scripts/plan.py"
 
 
-def is_ours(module):
+def is_ours(module: str) -> bool:
     """Whether a module, by its name, is of one of the project's two packages."""
     return module.partition(".")[0] in (ENGINE.name, LIBRARY.name)
 
 
 @contextlib.contextmanager
-def users_module(module):
+def users_module(module: str) -> Iterator[None]:
     """Context in which a module, perhaps of the user's, is imported by its name: it does not see
     this program's arguments, as many a training script reads them then, and counts as `brought`,
     with what it imports."""
@@ -53,5 +59,5 @@ def users_module(module):
         brought.update({module.partition(".")[0]} | _packages() - before)
 
 
-def _packages():
+def _packages() -> set[str]:
     return {name.partition(".")[0] for name in sys.modules}

@@ -1,12 +1,22 @@
 """YAML files of a config: their content, the lines of its parts, and keys that come twice."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
-def read(file):
+    Keys = tuple[Any, ...]  # a path of keys and positions in a config
+    Problem = tuple[Keys, str]  # where something is wrong, and what
+    Place = tuple[str, int]  # file and line
+
+
+def read(file: str | Path) -> dict[str, Any]:
     """The mapping in a YAML file.
 
     Raises:
@@ -28,7 +38,7 @@ def read(file):
     return content
 
 
-def _parsed(file, text):
+def _parsed(file: str | Path, text: str) -> Any:
     """What is in a file; as by Snakemake, JSON is tried first, of whose numbers YAML reads some,
     such as 5e-05, as texts."""
     try:
@@ -39,14 +49,14 @@ def _parsed(file, text):
     return yaml.safe_load(text)
 
 
-def _is_yaml(text):
+def _is_yaml(text: str) -> bool:
     try:
         return isinstance(yaml.safe_load(text), dict)
     except yaml.YAMLError:
         return False
 
 
-def typed(config):
+def typed(config: Any) -> Any:
     """The config with every text that spells a number or a truth value converted."""
     if isinstance(config, dict):
         return {key: typed(value) for key, value in config.items()}
@@ -61,13 +71,14 @@ def typed(config):
     return config
 
 
-def places(files):
+def places(files: Iterable[str | Path]) -> tuple[dict[Keys, Place], list[Problem]]:
     """Path of keys -> (file, line) for everything in the files, and the keys that come twice.
 
     Returns:
         ({path: (file, line)}, [(path, text), ...]); later files stand on top of earlier ones.
     """
-    lines, repeated = {}, []
+    lines: dict[Keys, Place] = {}
+    repeated: list[Problem] = []
     for file in files:
         try:
             node = yaml.compose(Path(file).read_text(encoding="utf-8"))
@@ -78,14 +89,16 @@ def places(files):
     return lines, repeated
 
 
-def place(path, lines):
+def place(path: Keys, lines: dict[Keys, Place]) -> Place:
     """(file, line) of the innermost part of a path that is in a file; ("", 0): none is."""
     while path and path not in lines:
         path = path[:-1]
     return lines.get(path, ("", 0))
 
 
-def _walk(node, path, file, lines, repeated):
+def _walk(
+    node: yaml.Node, path: Keys, file: str, lines: dict[Keys, Place], repeated: list[Problem]
+) -> None:
     """Collect the lines of a node and of all nodes in it."""
     lines.setdefault(path, (file, node.start_mark.line + 1))
     children = []
