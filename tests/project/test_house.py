@@ -60,7 +60,7 @@ OF_STUDY_IN_ENGINE = {
 # Files beside the folders that all may import.
 FOR_ALL = {"files", "options", "version", "programs", "yaml_files"}
 # The smaller the count of what is within sight, the sooner a thing is found.
-MOST_LINES = {"file": 410, "rules": 420, "Snakefile": 60}
+MOST_LINES = {"file": 450, "rules": 420, "Snakefile": 60}
 MOST_PROGRAMS, MOST_MODULES = 15, 15
 
 

@@ -5,11 +5,19 @@ of all before. Their labels are known from the start, and so are the paths of th
 values are written down when they are suggested.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import itertools
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from allcores_study.config.run import Run
 
 # The candidates of a search that are drawn before any is suggested, as many as Optuna's TPE draws.
 FIRST = 10
@@ -26,13 +34,13 @@ class Search:
         seed: of the sampler.
     """
 
-    space: dict
-    first: dict
+    space: dict[str, list[Any] | dict[str, Any]]
+    first: dict[str, dict[str, Any]]
     at_once: int
     seed: int
 
     @classmethod
-    def of(cls, swept, labels):
+    def of(cls, swept: dict[str, Any], labels: list[str]) -> Search | None:
         """The Search of candidates by their labels; None: they are all known from the start."""
         settings = swept.get(labels[0], {}).get("search")
         if settings is None:
@@ -83,23 +91,23 @@ class Selection:
 
     study: str
     family: str
-    inner: dict
-    final: dict
-    previous: "Selection | None" = None
+    inner: dict[str, list[str]]
+    final: dict[str, str]
+    previous: Selection | None = None
     keeps: int = 1
-    next_inner: dict | None = None
-    search: "Search | None" = None
-    suggests: tuple = ()
+    next_inner: dict[str, list[str]] | None = None
+    search: Search | None = None
+    suggests: tuple[str, ...] = ()
 
     @functools.cached_property
-    def path(self):
+    def path(self) -> str:
         """The study and the path of a final run, with the family instead of the candidate."""
         candidate, path = next(iter(self.final.items()))
         rung = f"_rung{len(self.rungs)}" if self.next_inner else ""
         return f"{self.study}/{path.replace(f'/{candidate}/', f'/{self.family}/', 1)}{rung}"
 
     @property
-    def rungs(self):
+    def rungs(self) -> list[Selection]:
         """The Selections up to this one, the first rung first."""
         rungs = [self]
         while rungs[-1].previous:  # a search may have hundreds
@@ -107,34 +115,35 @@ class Selection:
         return rungs[::-1]
 
     @property
-    def rung(self):
+    def rung(self) -> int:
         """The number of its rung, in its round of a search, from 1."""
-        return 1 if self.is_first_of_round else self.previous.rung + 1
+        return 1 if self.is_first_of_round else self.previous.rung + 1  # type: ignore[union-attr]
 
     @property
-    def is_first_of_round(self):
+    def is_first_of_round(self) -> bool:
         return self.previous is None or bool(self.previous.suggests)
 
     @property
-    def suggested_by(self):
+    def suggested_by(self) -> Selection | None:
         """The Selection that suggests its candidates; None: they are known from the start."""
-        return self.previous if self.is_first_of_round else self.previous.suggested_by
+        return self.previous if self.is_first_of_round else self.previous.suggested_by  # type: ignore[union-attr]
 
     @functools.cached_property
-    def slots(self):
+    def slots(self) -> list[Slot]:
         """The Slots of the runs that go on from this choice."""
         if self.next_inner is None:
             return [Slot(self.path, 0, None)]
         folds = range(len(next(iter(self.next_inner.values()))))
         return [Slot(self.path, place, fold) for place in range(self.keeps) for fold in folds]
 
-    def paths_possible(self, slot):
+    def paths_possible(self, slot: Slot) -> dict[str, str]:
         """Label -> path of the run that is in a Slot if that candidate is kept there."""
         if slot.fold is None:
             return self.final
+        assert self.next_inner is not None
         return {label: paths[slot.fold] for label, paths in self.next_inner.items()}
 
-    def path_in(self, slot, labels=None):
+    def path_in(self, slot: Slot, labels: list[str] | None = None) -> str | None:
         """The path of the run in a Slot of this choice; None: so many were not kept.
 
         Args:
@@ -145,13 +154,15 @@ class Selection:
         labels = list(paths) if labels is None else labels
         return paths[labels[slot.place]] if slot.place < len(labels) else None
 
-    def paths_after(self, labels=None):
+    def paths_after(self, labels: list[str] | None = None) -> list[str]:
         """Paths of the runs in all Slots of this choice; labels: as of path_in()."""
         paths = (self.path_in(slot, labels) for slot in self.slots)
         return [path for path in paths if path]
 
 
-def by_rung(slots, selections, runs):
+def by_rung(
+    slots: Iterable[Slot], selections: dict[str, Selection], runs: dict[str, Run]
+) -> Iterable[list[Slot]]:
     """Group Slots by how long their runs train. Only those of a group may share jobs.
 
     Along a chain of choices runs train longer and longer. Rungs of one chain that train equally
@@ -165,23 +176,25 @@ def by_rung(slots, selections, runs):
     Returns:
         Lists of Slots.
     """
-    place = {}  # path of a choice -> what its Slots are grouped by; it rises along the chain
+    # Path of a choice -> what its Slots are grouped by; it rises along the chain.
+    place: dict[str, tuple[tuple[int, bool, float], int]] = {}
     for last in selections.values():
         search_round, taken = 0, set()
         for choice in last.rungs:
             search_round += bool(choice.suggests)
             first = choice.path_in(choice.slots[0])
+            assert first is not None
             length = search_round, choice.next_inner is None, runs[first].stop_after or math.inf
             number = next(n for n in itertools.count() if (length, n) not in taken)
             taken.add((length, number))
             place[choice.path] = length, number
-    groups = {}
+    groups: dict[Any, list[Slot]] = {}
     for slot in slots:
         groups.setdefault(place[slot.choice], []).append(slot)
     return groups.values()
 
 
-def overlapping(slots, choices):
+def overlapping(slots: Iterable[Slot], choices: dict[str, Selection]) -> list[list[Slot]]:
     """Group Slots that may hold the same run, directly or through others.
 
     Args:
@@ -190,7 +203,8 @@ def overlapping(slots, choices):
     Returns:
         Lists of Slots; a Slot that shares no run with others is alone in its list.
     """
-    group_of = {}  # path of a run -> (paths, Slots) of its group
+    # Path of a run -> (paths, Slots) of its group.
+    group_of: dict[str, tuple[set[str], list[Slot]]] = {}
     for slot in slots:
         paths, together = set(choices[slot.choice].paths_possible(slot).values()), [slot]
         joined = {id(group): group for group in map(group_of.get, paths) if group}
@@ -200,7 +214,9 @@ def overlapping(slots, choices):
     return list({id(together): together for _, together in group_of.values()}.values())
 
 
-def of_study(name, study, final, swept):
+def of_study(
+    name: str, study: dict[str, Any], final: dict[str, Run], swept: dict[str, Any]
+) -> tuple[dict[str, Selection], list[str], dict[str, Run]]:
     """The Selections of a study, and the inner runs that they compare.
 
     Args:
@@ -213,11 +229,14 @@ def of_study(name, study, final, swept):
         ({path: Selection on the last rung}, paths of the inner runs on the first rungs, {path: Run}
         of all inner runs).
     """
-    groups = {}
+    groups: dict[tuple[Any, ...], list[Run]] = {}
     for run in final.values():
         family = swept.get(run.model.label, {"family": run.model.label})["family"]
         groups.setdefault((family, *(run.wildcards | {"model": family}).values()), []).append(run)
-    selections, first_paths, inner_runs, factor = {}, [], {}, study.get("halving", math.inf)
+    selections: dict[str, Selection] = {}
+    first_paths: list[str] = []
+    inner_runs: dict[str, Run] = {}
+    factor = study.get("halving", math.inf)
     for (family, *_), candidates in groups.items():
         # A model that is not swept over leaves nothing to choose.
         folds = study["select"] if candidates[0].model.label != family else 0
@@ -232,16 +251,17 @@ def of_study(name, study, final, swept):
                 search=search,
                 suggests=suggests,
             )
+        assert selection is not None
         first_paths += itertools.chain(*selection.rungs[0].inner.values())
         selections[selection.path] = selection
     return selections, list(dict.fromkeys(first_paths)), inner_runs
 
 
-def _paths(inner):
+def _paths(inner: dict[str, list[Run]]) -> dict[str, list[str]]:
     return {label: [run.path for run in runs] for label, runs in inner.items()}
 
 
-def _rounds(candidates, search):
+def _rounds(candidates: list[Run], search: Search | None) -> list[list[Run]]:
     """Lists of the candidates that are scored before others are suggested by their scores."""
     if not search:
         return [candidates]
@@ -250,7 +270,9 @@ def _rounds(candidates, search):
     return [candidates[:first], *(candidates[at : at + search.at_once] for at in later)]
 
 
-def _rungs(rounds, folds, factor):
+def _rungs(
+    rounds: list[list[Run]], folds: int, factor: float
+) -> Iterator[tuple[dict[str, list[Run]], int, tuple[str, ...]]]:
     """Yield (label -> inner runs, how many go on, labels suggested next) for each rung in turn."""
     for candidates, next_round in itertools.pairwise([*rounds, []]):
         counts = rung_counts(len(candidates), factor)
@@ -262,16 +284,16 @@ def _rungs(rounds, folds, factor):
                 yield inner, len(next_round) or 1, tuple(run.model.label for run in next_round)
 
 
-def _inner(run, folds, divisor):
+def _inner(run: Run, folds: int, divisor: float) -> list[Run]:
     """The inner runs of a candidate, which stop after 1 / divisor of its epochs."""
-    stop_after = max(1, run.epochs // divisor) if divisor > 1 else None
+    stop_after: Any = max(1, run.epochs // divisor) if divisor > 1 else None
     return [
         dataclasses.replace(run, inner_folds=folds, inner_fold=fold, stop_after=stop_after)
         for fold in range(folds)
     ]
 
 
-def rung_counts(candidates, factor):
+def rung_counts(candidates: int, factor: float) -> list[int]:
     """How many candidates there are on each rung of successive halving.
 
     One in `factor` goes on to the next rung, until there are at most `factor`.
@@ -279,7 +301,7 @@ def rung_counts(candidates, factor):
     Jamieson and Talwalkar: Non-stochastic Best Arm Identification and Hyperparameter Optimization,
     AISTATS 2016.
     """
-    counts = [candidates]
+    counts: list[Any] = [candidates]
     while counts[-1] > factor:
         counts.append(-(-counts[-1] // factor))
     return counts

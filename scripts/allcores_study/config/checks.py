@@ -6,14 +6,25 @@ what the one before has found to be right. What has a place in the schema has a 
 goes together (study_checks.py).
 """
 
+from __future__ import annotations
+
 import re
 from collections import Counter
 from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 from allcores.options import choices
 from allcores_study import yaml_files
 from allcores_study.config import component, grid, registry, schema, study_checks, sweeps
 from allcores_study.config.study_checks import SECTIONS, SINGULAR
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    from allcores_study.config.component import Component
+    from allcores_study.yaml_files import Keys, Place, Problem
+
 
 NUMBER, MOST_ALIKE = re.compile(r"-?\d[\d.e+-]*"), 3
 # What stands for an entry of which the schema says nothing: of an estimator, whose keys are its
@@ -21,7 +32,13 @@ NUMBER, MOST_ALIKE = re.compile(r"-?\d[\d.e+-]*"), 3
 CHECKED_ELSEWHERE = {"batch_size": 1, "epochs": 1, "optimizer": {"name": "sgd", "lr": 1}}
 
 
-def findings(config, files=(), cores=None, nodes=None, flag="--cores {}".format):
+def findings(
+    config: Any,
+    files: Iterable[str | Path] = (),
+    cores: int | None = None,
+    nodes: int | None = None,
+    flag: Callable[[int], str] = "--cores {}".format,
+) -> list[str]:
     """What is wrong with a config, a line per finding; [] if it can be run.
 
     Args:
@@ -42,7 +59,7 @@ def findings(config, files=(), cores=None, nodes=None, flag="--cores {}".format)
     return located(problems, lines)
 
 
-def _of_shape(config):
+def _of_shape(config: Any) -> list[Problem]:
     """[(path, text), ...] for keys and values that the schema does not know, and lists that are no
     sweeps."""
     try:
@@ -67,7 +84,7 @@ def _of_shape(config):
     ]
 
 
-def _of_names(config):
+def _of_names(config: dict[str, Any]) -> Iterator[Problem]:
     """Yield (path, text) for what an entry or a study names that is not there."""
     for section in SECTIONS:
         for label, entry in config.get(section, {}).items():
@@ -77,7 +94,7 @@ def _of_names(config):
     yield from study_checks.unknown_labels(config)
 
 
-def located(problems, lines):
+def located(problems: Iterable[Problem], lines: dict[Keys, Place]) -> list[str]:
     """A line for each (path, text), with file and line where they are known; of those that differ
     in a number alone, such as the candidates that were drawn from a range, the first few."""
     placed = sorted(
@@ -88,7 +105,8 @@ def located(problems, lines):
         )
         for path, text in problems
     )
-    told, alike = [], Counter()
+    told = []
+    alike: Counter[tuple[Place, str, str]] = Counter()
     for place, where, text in dict.fromkeys(placed):
         kind = place, where, NUMBER.sub("", text)
         alike[kind] += 1
@@ -98,12 +116,12 @@ def located(problems, lines):
     return told
 
 
-def _as_one_line(text):
+def _as_one_line(text: str) -> str:
     """The text with unprintable characters, such as line breaks, replaced by spaces."""
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
-def _check_entry(section, label, entry):
+def _check_entry(section: str, label: str, entry: dict[str, Any]) -> Iterator[Problem]:
     """The name and the options of an entry."""
     components, name = SECTIONS[section](), grid.component_name(label, entry)
     entry.pop("name", None)
@@ -113,7 +131,7 @@ def _check_entry(section, label, entry):
         yield from components[name].problems((section, label), entry)
 
 
-def _check_model(path, label, entry):
+def _check_model(path: Keys, label: str, entry: dict[str, Any]) -> Iterator[Problem]:
     name = grid.model_name(label, entry)
     try:
         model = registry.model(name)
@@ -138,7 +156,7 @@ def _check_model(path, label, entry):
             elif where[2] in nested:
                 where = (*path, grid.OPTIONS, *where[2:])
                 if problem.startswith("unknown key"):
-                    problem = f"unknown key; {choices(where[3], model.options)}"
+                    problem = f"unknown key; {choices(where[3], model.options or ())}"
             elif problem.startswith("unknown key"):
                 problem += _of_optimizer(where[2], entry)
             yield where, problem
@@ -152,16 +170,15 @@ def _check_model(path, label, entry):
         if "name" not in settings:
             continue
         spelling = settings.pop("name")
-        name = registry.canonical(spelling, components)
-        if name is None:
+        if found := registry.canonical(spelling, components):
+            yield from components[found].problems((*path, key), settings)
+            yield from _check_lengths((*path, key), settings, components[found])
+        else:
             problem = f"unknown {key} {spelling!r}; {choices(spelling, components)}"
             yield (*path, key, "name"), problem
-        else:
-            yield from components[name].problems((*path, key), settings)
-            yield from _check_lengths((*path, key), settings, components[name])
 
 
-def _check_lengths(path, settings, component):
+def _check_lengths(path: Keys, settings: dict[str, Any], component: Component) -> Iterator[Problem]:
     """Lists of an optimizer, such as Adam's betas, have as many elements as their defaults."""
     for key, value in settings.items():
         default = (component.options or {}).get(key)
@@ -169,7 +186,7 @@ def _check_lengths(path, settings, component):
             yield (*path, key), f"found {value!r}; expected {len(default)} like {list(default)}"
 
 
-def _of_optimizer(key, entry):
+def _of_optimizer(key: str, entry: dict[str, Any]) -> str:
     """Where a key belongs that is unknown in an entry but is an option of its optimizer."""
     key = {"learning_rate": "lr"}.get(key, key)
     name = registry.canonical(entry["optimizer"]["name"], registry.optimizers())
@@ -177,16 +194,16 @@ def _of_optimizer(key, entry):
     return f"; of the optimizer: write `optimizer: {{{key}: ...}}`" if is_option else ""
 
 
-def _of_same_name(model, nested):
+def _of_same_name(model: Component, nested: dict[str, Any]) -> str:
     """How to give a model arguments that have the names of other keys of its entry."""
-    needed = [key for key, default in model.options.items() if default is ... and key not in nested]
-    names = sorted(grid.HYPERPARAMETERS & {*needed})
+    needed = [key for key, default in (model.options or {}).items() if default is ...]
+    names = sorted(grid.HYPERPARAMETERS & {*needed} - {*nested})
     if not names:
         return ""
     return f"; write `{grid.OPTIONS}: {{{names[0]}: ...}}`: outside of it the key is about training"
 
 
-def _check_own(path, entry):
+def _check_own(path: Keys, entry: dict[str, Any]) -> Iterator[Problem]:
     """Loss and augmentation of the user's own, by import path, with their options."""
     for key, kind, others in (
         ("loss", "losses", ("name",)),
@@ -211,7 +228,9 @@ def _check_own(path, entry):
             yield from own_component.problems((*path, key), own, ("import", *others))
 
 
-def _check_estimator(path, entry, known):
+def _check_estimator(
+    path: Keys, entry: dict[str, Any], known: dict[str, Any] | None
+) -> Iterator[Problem]:
     """The options of an estimator of scikit-learn's interface, which checks their values itself.
 
     Args:

@@ -3,6 +3,8 @@
 Reading syntax trees instead of importing keeps torch out of the Snakefile: a dry run starts fast.
 """
 
+from __future__ import annotations
+
 import ast
 import contextlib
 import dataclasses
@@ -13,9 +15,22 @@ import sysconfig
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from allcores.options import check, choices
 from allcores_study.programs import PROGRAMS, users_module
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from importlib.machinery import ModuleSpec
+    from typing import TypeVar
+
+    from allcores_study.yaml_files import Keys, Problem
+
+    Definition = ast.FunctionDef | ast.ClassDef
+    Kind = TypeVar("Kind", bound=Definition)
+    # Where a name in a module comes from, see _origins().
+    Origin = Definition | tuple[str, str] | None
 
 # The arguments of a model that are passed according to the data.
 DECIDED_BY_DATA = frozenset({"shape", "channels", "image_size", "classes", "vocabulary"})
@@ -58,68 +73,71 @@ class Component:
     module: str
     attribute: str
     file: Path
-    options: dict | None
-    arguments: frozenset | None
-    constants: dict
+    options: dict[str, Any] | None
+    arguments: frozenset[str] | None
+    constants: dict[str, Any]
     is_estimator: bool = False
-    supplied: frozenset = frozenset()
+    supplied: frozenset[str] = frozenset()
 
-    def problems(self, path, options, other_keys=()):
+    def problems(
+        self, path: Keys, options: dict[str, Any], other_keys: Iterable[str] = ()
+    ) -> Iterable[Problem]:
         """What does not suit its signature: see allcores.options.check()."""
         if self.options is None:
             return ()
         given = {key: value for key, value in options.items() if key not in self.supplied}
         return check(path, given, self.options, self.constants.get("ALLOWED", {}), other_keys)
 
-    def load(self):
+    def load(self) -> Any:
         """The function or class itself."""
         with users_module(self.module):
             return getattr(importlib.import_module(self.module), self.attribute)
 
 
 @functools.cache
-def parse(file):
+def parse(file: Path) -> ast.Module:
     """The syntax tree of a file."""
     return ast.parse(file.read_bytes(), str(file))
 
 
-def _literals(body):
+def _literals(body: list[ast.stmt]) -> dict[str, Any]:
     constants = {}
     for node in body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         is_assigned = isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None
         if is_assigned and isinstance(targets[0], ast.Name):
             with contextlib.suppress(ValueError):
-                constants[targets[0].id] = ast.literal_eval(node.value)
+                constants[targets[0].id] = ast.literal_eval(node.value)  # type: ignore[attr-defined]
     return constants
 
 
-def _decorations(node):
+def _decorations(node: Definition) -> dict[str, Any]:
     """Name -> value of the literal keyword arguments of a function's decorators."""
     calls = [item for item in node.decorator_list if isinstance(item, ast.Call)]
-    keywords = [keyword for call in calls for keyword in call.keywords]
+    keywords: list[Any] = [keyword for call in calls for keyword in call.keywords]
     literals = ast.Constant | ast.Tuple
     return {k.arg: ast.literal_eval(k.value) for k in keywords if isinstance(k.value, literals)}
 
 
-def _signature(kind, node):
+def _signature(kind: str, node: Definition) -> ast.arguments:
     """The arguments of a function or of a class's __init__, which may be inherited."""
     if isinstance(node, ast.FunctionDef):
         return node.args
     for item in node.body:
         if isinstance(item, ast.FunctionDef) and item.name == "__init__":
             return item.args
-    return ast.parse(f"def __init__({INHERITED.get(kind, '**anything')}): pass").body[0].args
+    return ast.parse(f"def __init__({INHERITED.get(kind, '**anything')}): pass").body[0].args  # type: ignore[attr-defined]
 
 
-def _default(node):
+def _default(node: ast.expr | None) -> Any:
     try:
         return ast.literal_eval(node) if node is not None else ...
     except ValueError:
+        assert node is not None
         return ast.unparse(node)
 
 
-def read(kind, name, module, file, node):
+def read(kind: str, name: str, module: str, file: Path, node: Definition) -> Component:
     """The Component that a node of a file's syntax tree defines.
 
     Args:
@@ -150,7 +168,7 @@ def read(kind, name, module, file, node):
     )
 
 
-def public(file, kind):
+def public(file: Path, kind: type[Kind]) -> list[Kind]:
     """The public definitions of a file, nodes of a kind."""
     return [
         node
@@ -159,12 +177,12 @@ def public(file, kind):
     ]
 
 
-def literals_of(file):
+def literals_of(file: Path) -> dict[str, Any]:
     """Name -> value of the constants in a file that are literals."""
     return _literals(parse(file).body)
 
 
-def arguments_of(file):
+def arguments_of(file: Path) -> dict[str, list[str]]:
     """Name of each public function in a file -> the names of its arguments."""
     return {
         node.name: [argument.arg for argument in node.args.args]
@@ -173,10 +191,11 @@ def arguments_of(file):
 
 
 @functools.cache
-def source_of(module):
+def source_of(module: str) -> Path | None:
     """The file of a module that can be imported, found without importing anything; None: none."""
     importlib.invalidate_caches()
-    name, spec = "", None
+    name = ""
+    spec: ModuleSpec | None = None
     for part in module.split("."):
         name = f"{name}.{part}" if name else part
         places = spec.submodule_search_locations if spec else None
@@ -185,15 +204,16 @@ def source_of(module):
         spec = _spec(name, places)
         if spec is None:
             return None
-    file = Path(spec.origin) if spec.has_location else None
+    file = Path(spec.origin) if spec.has_location else None  # type: ignore[union-attr, arg-type]
     is_source = file is not None and file.suffix == ".py" and file.is_file()
     # Our programs are in a folder of sys.path, and no modules.
-    return file if is_source and file.parent != PROGRAMS else None
+    return file if is_source and file.parent != PROGRAMS else None  # type: ignore[union-attr]
 
 
-def _spec(name, places):
+def _spec(name: str, places: Sequence[str] | None) -> ModuleSpec | None:
     """The importlib.machinery.ModuleSpec of a module, by the finders that `import` asks; None."""
     # The one for sys.path comes first: others may do more than to look.
+    finder: Any
     for finder in (PathFinder, *sys.meta_path):
         if spec := finder.find_spec(name, places):
             return spec
@@ -201,7 +221,7 @@ def _spec(name, places):
 
 
 @functools.cache
-def imported(path, kind="models"):
+def imported(path: str, kind: str = "models") -> Component:
     """The Component at an import path such as "my_package.nets:Net".
 
     Args:
@@ -226,14 +246,14 @@ def imported(path, kind="models"):
     methods = set(_methods(defined_in, node)) if isinstance(node, ast.ClassDef) else set()
     is_estimator = methods >= FIT and FORWARD not in methods
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
-        is_estimator |= literals_of(source_of(defined_in)).get("IS_ESTIMATOR", False)
+        is_estimator |= literals_of(source_of(defined_in)).get("IS_ESTIMATOR", False)  # type: ignore[arg-type]
     if isinstance(node, ast.FunctionDef) or (node and _has_init(node)):
         found = read("estimators" if is_estimator else kind, path, module, file, node)
         return dataclasses.replace(found, attribute=attribute, is_estimator=is_estimator)
     return Component(path, module, attribute, file, None, None, {}, is_estimator)
 
 
-def is_estimator(entry):
+def is_estimator(entry: dict[str, Any]) -> bool:
     """Whether an entry of a config's models names an estimator of scikit-learn's interface: a class
     with fit() and predict(), or a function in a file with the constant IS_ESTIMATOR."""
     path = entry.get("import")
@@ -243,7 +263,7 @@ def is_estimator(entry):
         return False
 
 
-def _methods(module, node):
+def _methods(module: str, node: ast.ClassDef) -> Iterator[str]:
     """Yield the names of the methods of a class, and of its bases as far as files show them.
 
     Args:
@@ -259,7 +279,9 @@ def _methods(module, node):
                     yield from _methods(defined_in, found)
 
 
-def _definition(module, name, visited=frozenset()):
+def _definition(
+    module: str, name: str, visited: frozenset[tuple[str, str]] = frozenset()
+) -> tuple[str, Definition | None]:
     """(module, statement) that define a name, in its module or where that imports it; the statement
     is None where that is unclear.
 
@@ -284,10 +306,11 @@ def _definition(module, name, visited=frozenset()):
 
 
 @functools.cache
-def _origins(module, is_package, tree):
+def _origins(module: str, is_package: bool, tree: ast.Module) -> tuple[dict[str, Origin], bool]:
     """({name in a module: its statement, or the (module, name) that it is imported from, or None if
     that is unclear}, whether the module may have further names)."""
-    origins, unclear = {}, False
+    origins: dict[str, Origin] = {}
+    unclear = False
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             origins.setdefault(node.name, None)  # perhaps inside another statement
@@ -304,11 +327,11 @@ def _origins(module, is_package, tree):
     return origins, unclear
 
 
-def _has_init(node):
+def _has_init(node: ast.ClassDef) -> bool:
     return any(isinstance(item, ast.FunctionDef) and item.name == "__init__" for item in node.body)
 
 
-def _arrange_path():
+def _arrange_path() -> None:
     """Have the user's modules, which are in the working directory, found before installed ones, and
     our programs, such as train.py, after all others."""
     if str(Path.cwd()) not in sys.path:

@@ -1,13 +1,22 @@
 """Check that splits, losses and augmentation of a study fit its datasets."""
 
+from __future__ import annotations
+
 import math
+from typing import TYPE_CHECKING, Any
 
 from allcores.options import choices
 from allcores_study.config import component, grid, registry, schema
 from allcores_study.config.run import AUTO
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-def problems(config, path, study):
+    from allcores_study.config.component import Component
+    from allcores_study.yaml_files import Keys, Problem
+
+
+def problems(config: dict[str, Any], path: Keys, study: dict[str, Any]) -> Iterator[Problem]:
     """(path, text) for everything that does not suit a dataset."""
     yield from _check_tables(config, study)
     yield from _check_metrics(config, path, study)
@@ -18,7 +27,7 @@ def problems(config, path, study):
     yield from _check_selection(config, path, study)
 
 
-def _check_tables(config, study):
+def _check_tables(config: dict[str, Any], study: dict[str, Any]) -> Iterator[Problem]:
     """Unusable values in files that are small enough to be read now."""
     for label in study["datasets"]:
         try:
@@ -27,12 +36,12 @@ def _check_tables(config, study):
             yield ("datasets", label), str(error)
 
 
-def task_of_study(config, study):
+def task_of_study(config: dict[str, Any], study: dict[str, Any]) -> Component:
     """The Component of the task of a study's datasets, of the first if they differ."""
     return registry.task(grid.choice(config, "datasets", study["datasets"][0]))
 
 
-def _check_metrics(config, path, study):
+def _check_metrics(config: dict[str, Any], path: Keys, study: dict[str, Any]) -> Iterator[Problem]:
     """A study has one task, whose metrics it takes."""
     task, labels = task_of_study(config, study), study["datasets"]
     for label in labels[1:]:
@@ -69,7 +78,7 @@ def _check_metrics(config, path, study):
             )
 
 
-def count_numbers(config, label):
+def count_numbers(config: dict[str, Any], label: str) -> int:
     """How many numbers are predicted of each sample of a dataset, as far as it is known."""
     metadata = _metadata(config, label)
     if metadata is None:  # a large table, which is not read yet
@@ -78,12 +87,12 @@ def count_numbers(config, label):
     return metadata.numbers
 
 
-def _suits(metric, task):
+def _suits(metric: Component, task: Component) -> bool:
     """Whether the Component of a metric is for that of a task."""
     return task.constants["TARGETS"] in metric.constants.get("targets", ("classes",))
 
 
-def _check_losses(config, study):
+def _check_losses(config: dict[str, Any], study: dict[str, Any]) -> Iterator[Problem]:
     """Each task takes losses of its own."""
     task = task_of_study(config, study)
     suitable, weighted = task.constants["LOSSES"], task.constants["WEIGHTED"]
@@ -111,7 +120,7 @@ def _check_losses(config, study):
             yield (*place, "weight"), f"found {loss['weight']!r}; known: {balanced}"
 
 
-def _check_augmentation(config, study):
+def _check_augmentation(config: dict[str, Any], study: dict[str, Any]) -> Iterator[Problem]:
     """Only images can be cropped and mirrored."""
     for label in study["datasets"]:
         metadata = _metadata(config, label)
@@ -129,7 +138,9 @@ def _check_augmentation(config, study):
                 )
 
 
-def _check_crop(config, study, label, shape):
+def _check_crop(
+    config: dict[str, Any], study: dict[str, Any], label: str, shape: tuple[int, ...]
+) -> Iterator[Problem]:
     """A window has a pixel of the image, wherever it is cut out."""
     for model in study["models"]:
         crop = config["models"][model].get("augmentation", {}).get("crop", 0)
@@ -141,7 +152,7 @@ def _check_crop(config, study, label, shape):
             )
 
 
-def _check_splits(config, path, study):
+def _check_splits(config: dict[str, Any], path: Keys, study: dict[str, Any]) -> Iterator[Problem]:
     """There are enough samples for the folds, the test set and the training-set sizes."""
     folds = study["folds"]
     for label in study["datasets"]:
@@ -164,7 +175,7 @@ def _check_splits(config, path, study):
                 )
 
 
-def _train_count(metadata, folds):
+def _train_count(metadata: Any, folds: Any) -> int:
     """Roughly how many samples a fold, or the first one in time, leaves to train on."""
     if folds == "test":
         return metadata.train
@@ -173,7 +184,7 @@ def _train_count(metadata, folds):
     return metadata.train * (folds - 1) // folds
 
 
-def _check_validation(config, study):
+def _check_validation(config: dict[str, Any], study: dict[str, Any]) -> Iterator[Problem]:
     """The validation part of even the smallest training part has a sample of every class."""
     for label in study["datasets"]:
         metadata = _metadata(config, label)
@@ -195,11 +206,11 @@ def _check_validation(config, study):
                 )
 
 
-def samples(count):
+def samples(count: int) -> str:
     return f"{count} sample{'s' * (count != 1)}"
 
 
-def _check_folds(path, label, metadata, folds):
+def _check_folds(path: Keys, label: str, metadata: Any, folds: int) -> Iterator[Problem]:
     """Each fold has a sample of every class and a group; of ordered samples, a time."""
     if metadata.times:
         if folds >= metadata.times:
@@ -229,7 +240,7 @@ def _check_folds(path, label, metadata, folds):
         yield path, f"found {folds}; {label!r} has {most} {unit}: expected that many folds at most"
 
 
-def _check_search(config, path, study):
+def _check_search(config: dict[str, Any], path: Keys, study: dict[str, Any]) -> Iterator[Problem]:
     """Candidates that are searched for are judged by inner folds, for this study alone."""
     swept = config.get(schema.SWEPT, {})
     names = [*config["studies"]]
@@ -255,7 +266,9 @@ def _check_search(config, path, study):
             yield place, f"{family} is searched over `epochs`, which conflicts with `halving`"
 
 
-def _check_selection(config, path, study):
+def _check_selection(
+    config: dict[str, Any], path: Keys, study: dict[str, Any]
+) -> Iterator[Problem]:
     """A selection has candidates to choose from, and enough samples for its inner folds."""
     yield from _check_search(config, path, study)
     if "select" not in study:
@@ -299,7 +312,7 @@ def _check_selection(config, path, study):
             )
 
 
-def notes(config, name):
+def notes(config: dict[str, Any], name: str) -> Iterator[str]:
     """Sentences on what may be unintended in the data of a study and their split."""
     study = config["studies"][name]
     for label in study["models"]:
@@ -326,7 +339,7 @@ def notes(config, name):
                 )
 
 
-def _metadata(config, label):
+def _metadata(config: dict[str, Any], label: str) -> Any:
     """The Metadata of a dataset; None: unknown, or _check_tables() reports why."""
     try:
         return registry.metadata(grid.choice(config, "datasets", label))

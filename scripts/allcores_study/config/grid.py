@@ -1,12 +1,21 @@
 """From a config to the table of runs. No torch here: the Snakefile imports this."""
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import itertools
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from allcores_study.config import candidates, component, registry, schema
 from allcores_study.config.run import ADDITIONS, AUTO, Choice, Conditions, Run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    # Strategy, nodes, workers, servers, threads per worker: see layouts().
+    Layout = tuple[Choice, int, int, int, int]
 
 # The key of a study with `auto` for the choices made for it; not a key of config files. Dataset ->
 # model -> {strategy, workers, servers, threads}; see planning/choose.py.
@@ -57,55 +66,55 @@ class Table:
             when those are scored.
     """
 
-    runs: dict
-    studies: dict
-    conditions: dict
-    oversubscribe: frozenset = frozenset()
-    families: dict = field(default_factory=dict)
-    missing: dict = field(default_factory=dict)
-    selections: dict = field(default_factory=dict)
+    runs: dict[str, Run]
+    studies: dict[str, list[str]]
+    conditions: dict[str, Conditions]
+    oversubscribe: frozenset[str] = frozenset()
+    families: dict[str, str] = field(default_factory=dict)
+    missing: dict[str, list[str]] = field(default_factory=dict)
+    selections: dict[str, candidates.Selection] = field(default_factory=dict)
 
-    def family(self, run):
+    def family(self, run: Run) -> str:
         """The label of the model of a Run in the config: of a candidate, that of its sweep."""
         return self.families.get(run.model.label, run.model.label)
 
-    def measured_for(self, run):
+    def measured_for(self, run: Run) -> Run:
         """The Run for which the recipe of a Run is measured: the first of those that share it."""
         return self._first_of[run.dataset.label, self.family(run), run.measured]
 
     @functools.cached_property
-    def _first_of(self):
-        first = {}
+    def _first_of(self) -> dict[tuple[str, str, str], Run]:
+        first: dict[tuple[str, str, str], Run] = {}
         for run in self.runs.values():
             if run.has_auto:
                 first.setdefault((run.dataset.label, self.family(run), run.measured), run)
         return first
 
     @functools.cached_property
-    def choices(self):
+    def choices(self) -> dict[str, candidates.Selection]:
         """Path -> Selection, on every rung."""
         return {
             rung.path: rung for selection in self.selections.values() for rung in selection.rungs
         }
 
-    def selections_of(self, study):
+    def selections_of(self, study: str) -> list[candidates.Selection]:
         """The Selections of a study."""
         return [selection for selection in self.selections.values() if selection.study == study]
 
     @property
-    def exclusive(self):
+    def exclusive(self) -> list[str]:
         """Paths of the runs that need the machine to themselves."""
         return [path for path in self.runs if self.conditions[path].exclusive]
 
     @property
-    def required(self):
+    def required(self) -> list[str]:
         """Paths of the runs that are trained in any case."""
         return list(dict.fromkeys(path for paths in self.studies.values() for path in paths))
 
-    def of(self, study):
+    def of(self, study: str) -> list[Run]:
         return [self.runs[path] for path in self.studies[study]]
 
-    def without(self, paths, selections):
+    def without(self, paths: Iterable[str], selections: Iterable[str]) -> Table:
         """The Table without some runs and Selections, and without studies that become empty.
 
         Args:
@@ -139,7 +148,7 @@ class Table:
             missing=missing,
         )
 
-    def to_plan(self):
+    def to_plan(self) -> Table:
         """The Table of all runs to expect: the first candidates stand for those that will be
         chosen."""
         studies = {name: list(paths) for name, paths in self.studies.items()}
@@ -150,7 +159,7 @@ class Table:
         runs = {path: run for path, run in self.runs.items() if path in expected}
         return dataclasses.replace(self, runs=runs, studies=studies)
 
-    def turns(self):
+    def turns(self) -> dict[str, int]:
         """Path of each exclusive run -> its position in the order of execution, from 0.
 
         Seeds and folds are the outermost loops, so that repeats of the same settings are far apart
@@ -161,17 +170,20 @@ class Table:
         )
         return {path: turn for turn, path in enumerate(paths)}
 
-    def wildcards(self):
+    def wildcards(self) -> dict[str, list[str]]:
         """Name of each wildcard in run.PATH -> its values, sorted."""
         values = [run.wildcards for run in self.runs.values()]
         allowed = {name: sorted({str(v[name]) for v in values}) for name in values[0]}
         return allowed | {"family": sorted({self.family(run) for run in self.runs.values()})}
 
 
-def expand(config):
+def expand(config: dict[str, Any]) -> Table:
     """The Table of a config without checks.findings()."""
-    runs, studies, selections = {}, {}, {}
-    conditions, oversubscribe, alone = {}, set(), set()
+    runs: dict[str, Run] = {}
+    studies: dict[str, list[str]] = {}
+    selections: dict[str, candidates.Selection] = {}
+    conditions: dict[str, Conditions] = {}
+    oversubscribe, alone = set(), set()
     for name, study in config["studies"].items():
         study = schema.defaults("studies") | study
         runs_of_study = {run.path: run for run in _runs_of_study(config, study)}
@@ -198,18 +210,18 @@ def expand(config):
     )
 
 
-def _are_timed(study, runs):
+def _are_timed(study: dict[str, Any], runs: dict[str, Run]) -> bool:
     """Whether each run of a study has to be trained alone, not stacked with others: it compares
     ways of using the cores, or trains in turns what goes on from earlier rungs."""
     layouts = {(run.strategy.label, run.layout) for run in runs.values()}
     return len(layouts) > 1 or study["exclusive"] or "halving" in study
 
 
-def _not_stacked(run):
+def _not_stacked(run: Run) -> Run:
     return dataclasses.replace(run, stacked=False) if run.processes == 1 else run
 
 
-def _runs_of_study(config, study):
+def _runs_of_study(config: dict[str, Any], study: dict[str, Any]) -> Iterator[Run]:
     """The runs of one study, with folds as the innermost loop."""
     folds = None if study["folds"] == "test" else study["folds"]
     recipe = recipe_of(config)
@@ -244,7 +256,12 @@ def _runs_of_study(config, study):
         )
 
 
-def layouts(config, study, dataset=None, model=None):
+def layouts(
+    config: dict[str, Any],
+    study: dict[str, Any],
+    dataset: str | None = None,
+    model: str | None = None,
+) -> Iterator[Layout]:
     """(strategy, nodes, workers, servers, threads per worker) of each layout in a study.
 
     With `auto` it is the layout that was chosen for a dataset and a model (None: for any); there is
@@ -256,7 +273,7 @@ def layouts(config, study, dataset=None, model=None):
     have room for, or, if it takes only one, as many threads. An estimator is a single process.
     """
     if model and component.is_estimator(config["models"][model]):
-        counts = [1] if "cores" in study else study["threads_per_worker"]
+        counts: list[Any] = [1] if "cores" in study else study["threads_per_worker"]
         yield from ((ALONE, 1, 1, 0, 1 if count == AUTO else count) for count in counts)
         return
     for label in study["strategies"]:
@@ -264,7 +281,7 @@ def layouts(config, study, dataset=None, model=None):
             yield from _chosen_layouts(config, study, dataset, model)
             continue
         strategy = choice(config, "strategies", label)
-        found = registry.strategies()[strategy.name]
+        found: Any = registry.strategies()[strategy.name]
         servers = strategy.options.get("servers", found.options.get("servers", 0))
         one_worker = found.constants.get("one_worker")
         if "cores" in study:
@@ -278,7 +295,9 @@ def layouts(config, study, dataset=None, model=None):
                 yield strategy, nodes, nodes * workers, servers, threads
 
 
-def _chosen_layouts(config, study, dataset, model):
+def _chosen_layouts(
+    config: dict[str, Any], study: dict[str, Any], dataset: str | None, model: str | None
+) -> Iterator[Layout]:
     chosen = [
         (
             choice(config, "strategies", settings["strategy"]),
@@ -292,18 +311,18 @@ def _chosen_layouts(config, study, dataset, model):
     yield from {repr(layout): layout for layout in chosen}.values()
 
 
-def strategies(config, study):
+def strategies(config: dict[str, Any], study: dict[str, Any]) -> list[Choice]:
     """The strategies (Choice) of a study, including those chosen for `auto`."""
     labelled = [layout[0] for layout in layouts(config, schema.defaults("studies") | study)]
     return list({strategy.label: strategy for strategy in labelled}.values())
 
 
-def node_counts(study):
+def node_counts(study: dict[str, Any]) -> list[int]:
     """A study's numbers of nodes, as a list; the config may have a single number."""
     return study["nodes"] if isinstance(study["nodes"], list) else [study["nodes"]]
 
 
-def choice(config, section, label):
+def choice(config: dict[str, Any], section: str, label: str) -> Choice:
     """The Choice with a label in a section; a built-in needs no entry."""
     entry = dict((config.get(section) or {}).get(label) or {})
     name = component_name(label, entry)
@@ -311,17 +330,19 @@ def choice(config, section, label):
     return Choice(label, name, entry)
 
 
-def component_name(label, entry):
+def component_name(label: str, entry: dict[str, Any]) -> str:
     """The component that an entry for a dataset, schedule or strategy names."""
     return entry.get("name", label)
 
 
-def recipe_of(config):
+def recipe_of(config: dict[str, Any]) -> dict[str, str]:
     """How models compute whose entry does not say so."""
     return {key: (schema.defaults() | config)[key] for key in RECIPE}
 
 
-def training(label, entry, dataset, recipe):
+def training(
+    label: str, entry: dict[str, Any], dataset: Choice, recipe: dict[str, str]
+) -> dict[str, Any]:
     """The fields of a Run that a model's entry decides.
 
     Args:
@@ -353,7 +374,7 @@ def training(label, entry, dataset, recipe):
     }
 
 
-def model_options(entry):
+def model_options(entry: dict[str, Any]) -> dict[str, Any]:
     """The options of the model itself in a model's entry; those below OPTIONS may have the names of
     other keys of an entry."""
     known = HYPERPARAMETERS | {"name", "import", OPTIONS}
@@ -361,26 +382,26 @@ def model_options(entry):
     return own | entry.get(OPTIONS, {})
 
 
-def model_name(label, entry):
+def model_name(label: str, entry: dict[str, Any]) -> str:
     """The name of a built-in model, or an import path."""
     return entry.get("import") or entry.get("name", label)
 
 
-def _loss(entry):
+def _loss(entry: dict[str, Any]) -> Choice:
     return _imported(entry) if "import" in entry else _torch_choice(entry, registry.losses())
 
 
-def _own_augmentation(entry):
+def _own_augmentation(entry: dict[str, Any]) -> Choice | None:
     """The Choice of a function of the user's; None: there are only built-in ones."""
     own = {key: value for key, value in entry.items() if key not in BUILT_IN_AUGMENTATION}
     return _imported(own) if "import" in own else None
 
 
-def _imported(entry):
+def _imported(entry: dict[str, Any]) -> Choice:
     path = entry["import"]
     return Choice(path, path, {key: value for key, value in entry.items() if key != "import"})
 
 
-def _torch_choice(entry, known):
+def _torch_choice(entry: dict[str, Any], known: Iterable[str]) -> Choice:
     name = registry.canonical(entry["name"], known)
-    return Choice(name, name, {k: v for k, v in entry.items() if k != "name"})
+    return Choice(name, name, {k: v for k, v in entry.items() if k != "name"})  # type: ignore[arg-type]

@@ -9,14 +9,20 @@ The values of all ranges and lists of an entry are the coordinates of a scramble
 gaps than independent draws do, for each key alone and for several together.
 """
 
+from __future__ import annotations
+
 import itertools
 import math
 import random
 import re
 import sys
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from allcores.options import is_integer, is_number, number_hint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 KINDS = ("range", "log")
 # Digits of a value that is no whole number: enough to tell candidates apart, and short in labels.
@@ -30,19 +36,19 @@ NARROWEST = 1e-9
 class Values:
     """The values of a list."""
 
-    listed: list
+    listed: list[Any]
 
     is_continuous = False
 
     @property
-    def count(self):
+    def count(self) -> int:
         return len(self.listed)
 
-    def at(self, position):
+    def at(self, position: float) -> Any:
         """The value at a position from 0 up to, not including, 1."""
         return self.listed[int(position * self.count)]
 
-    def all(self):
+    def all(self) -> list[Any]:
         return self.listed
 
 
@@ -61,12 +67,12 @@ class Range:
     is_log: bool = False
 
     @property
-    def is_continuous(self):
+    def is_continuous(self) -> bool:
         """Whether it has values everywhere between, rounded to DIGITS digits."""
         return self.step is None and not self._is_whole()
 
     @property
-    def count(self):
+    def count(self) -> int:
         """How many values it has."""
         if not self.is_continuous:
             # 0.5 / 0.1 is less than 5
@@ -75,7 +81,7 @@ class Range:
             return 1 + _written_up_to(self.most) - _written_up_to(self.least)
         return 1 + math.floor((self.most - self.least) * 10 ** self._decimals())
 
-    def at(self, position):
+    def at(self, position: float) -> int | float:
         """The value at a position from 0 up to, not including, 1."""
         if self.step is not None:
             return self.numbered(int(position * self.count))
@@ -86,54 +92,54 @@ class Range:
             value = self.least + position * (end - self.least)
         return self.rounded(math.floor(value) if self._is_whole() else value)
 
-    def rounded(self, value):
+    def rounded(self, value: int | float) -> int | float:
         """The value that is written for a number within a range without steps."""
         if not self._is_whole():
             value = float(f"{value:.{DIGITS}g}") if self.is_log else round(value, self._decimals())
         return min(max(value, self.least), self.most)
 
-    def all(self):
+    def all(self) -> list[int | float]:
         """The values, unless it is continuous."""
         return [self.numbered(number) for number in range(self.count)]
 
-    def numbered(self, number):
+    def numbered(self, number: int) -> int | float:
         """The value with a number from 0, unless it is continuous."""
         value = self.least + (self.step or 1) * number
         return value if is_integer(value) else float(f"{value:.12g}")  # 3 * 0.1 is not 0.3
 
-    def number_of(self, value):
+    def number_of(self, value: int | float) -> int:
         """The number of a value, see numbered()."""
         return round((value - self.least) / (self.step or 1))
 
-    def _decimals(self):
+    def _decimals(self) -> int:
         """So many that a range has at least 10 ** (DIGITS - 1) values."""
         return DIGITS - 1 - math.floor(math.log10(self.most - self.least))
 
-    def _is_whole(self):
+    def _is_whole(self) -> bool:
         return is_integer(self.least) and is_integer(self.most)
 
 
-def _written_up_to(value):
+def _written_up_to(value: int | float) -> int:
     """The number of a positive value among those that DIGITS digits can write, from 1 on."""
     digits, exponent = f"{value:.{DIGITS - 1}e}".split("e")
     first = 10 ** (DIGITS - 1)
     return int(exponent) * 9 * first + int(digits.replace(".", "")) - first
 
 
-def is_range(value):
+def is_range(value: Any) -> bool:
     """Whether a value of an entry is meant to be a range."""
     return isinstance(value, dict) and bool(value.keys() & set(KINDS))
 
 
-def read(value):
+def read(value: list[Any] | dict[str, Any]) -> Values | Range:
     """The Values or the Range that a list or dict of an entry is."""
     if isinstance(value, list):
         return Values(value)
     (kind,) = value.keys() & set(KINDS)
-    return Range(*value[kind], step=value.get("step"), is_log=kind == "log")
+    return Range(*value[kind], step=value.get("step"), is_log=kind == "log")  # type: ignore[misc]
 
 
-def problem(value):
+def problem(value: dict[str, Any]) -> str | None:
     """The mistake in a range, in words; None: there is none."""
     kinds = [kind for kind in KINDS if kind in value]
     if len(kinds) > 1 or set(value) - {kinds[0], *(["step"] if kinds == ["range"] else [])}:
@@ -153,7 +159,7 @@ def problem(value):
     is_finite = math.isfinite(most - least) and math.isfinite(ratio)
     if not is_finite or most - least < NARROWEST * max(abs(least), abs(most)):
         return f"found {ends}, too far apart or too close together to draw numbers between them"
-    step = value.get("step")
+    step: Any = value.get("step")
     if "step" in value:
         width = most - least
         # 0.3 - 0.1 is less than 0.2
@@ -173,25 +179,25 @@ class Swept:
         found: the list, one value for each candidate; or the dict that is a range.
     """
 
-    path: tuple
-    found: list | dict
+    path: tuple[str, ...]
+    found: list[Any] | dict[str, Any]
 
     @property
-    def axis(self):
+    def axis(self) -> Values | Range:
         """The Values or the Range of it."""
         return read(self.found)
 
     @property
-    def key(self):
+    def key(self) -> str:
         return self.path[-1]
 
     @property
-    def name(self):
+    def name(self) -> str:
         """Its keys in one text: "optimizer.lr"."""
         return ".".join(self.path)
 
 
-def draw(lists, sample):
+def draw(lists: Sequence[Swept], sample: int | dict[str, int] | None) -> list[tuple[Any, ...]]:
     """The values of each candidate: all combinations, or a sample of them.
 
     Combinations of lists are numbered in the order of itertools.product(), and numbers are drawn:
@@ -205,7 +211,7 @@ def draw(lists, sample):
         return spread(lists, settings["count"], settings.get("seed", 0))
     draws = random.Random(settings.get("seed", 0))
     if total <= sys.maxsize:  # as sample() requires
-        numbers = draws.sample(range(total), settings["count"])
+        numbers: list[int] | set[int] = draws.sample(range(total), settings["count"])
     else:
         numbers = set()
         while len(numbers) < settings["count"]:
@@ -213,7 +219,7 @@ def draw(lists, sample):
     return [_combination(lists, number) for number in sorted(numbers)]
 
 
-def spread(lists, count, seed):
+def spread(lists: Sequence[Swept], count: int, seed: int) -> list[tuple[Any, ...]]:
     """The values of the first `count` candidates of a sequence, see sobol()."""
     # In the order of names, so that the order in which keys are written decides nothing.
     order = sorted(range(len(lists)), key=lambda place: lists[place].path)
@@ -222,23 +228,23 @@ def spread(lists, count, seed):
     return [tuple(values[place] for place in places) for values in drawn]
 
 
-def is_seed(value):
+def is_seed(value: Any) -> bool:
     return is_integer(value) and value >= 0
 
 
-def text_of(value):
+def text_of(value: Any) -> str:
     """A value as a part of a label."""
     if isinstance(value, list):
         return "x".join(map(text_of, value))
     return re.sub(r"[^A-Za-z0-9_.-]", "_", str(value))
 
 
-def ends(lists):
+def ends(lists: Iterable[Swept]) -> list[tuple[Any, ...]]:
     """The first values of all lists and ranges, and the last ones."""
     return [tuple(swept.axis.at(position) for swept in lists) for position in (0, 1 - 1e-9)]
 
 
-def short_names(names):
+def short_names(names: Sequence[str]) -> list[str]:
     """The last key of each, "lr" of "optimizer.lr"; the whole name where that is no other's."""
     short = [name.rpartition(".")[2] for name in names]
     return [
@@ -247,16 +253,16 @@ def short_names(names):
     ]
 
 
-def _combination(lists, number):
+def _combination(lists: Sequence[Swept], number: int) -> tuple[Any, ...]:
     """The values of the combination with that number, the last list's changing fastest."""
     values = []
     for swept in reversed(lists):
         number, position = divmod(number, len(swept.found))
-        values.append(swept.found[position])
+        values.append(swept.found[position])  # type: ignore[index]
     return tuple(reversed(values))
 
 
-def sobol(axes, count, seed):
+def sobol(axes: Sequence[Values | Range], count: int, seed: int) -> list[tuple[Any, ...]]:
     """The first `count` different candidates of a sequence.
 
     Args:

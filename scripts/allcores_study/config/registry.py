@@ -5,23 +5,32 @@ schedule is a public function of training/schedules.py; optimizers and losses ar
 component.py reads their files.
 """
 
+from __future__ import annotations
+
 import ast
 import functools
 import importlib
 import importlib.util
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from allcores.loop.named import UNUSABLE_OPTIMIZERS
 from allcores_study.config import component
 from allcores_study.programs import ENGINE, LIBRARY, PROJECT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from allcores_study.config.component import Component
+    from allcores_study.config.run import Choice, Run
 
 CONFIG = PROJECT / "config" / "config.yaml"
 # Options of theirs that are switches, which their defaults, None, do not show.
 SWITCHES = dict.fromkeys(("foreach", "fused"), (None, True, False))
 
 
-def files(folder):
+def files(folder: Path) -> list[Path]:
     """The files of a folder in which every file is a component."""
     return [
         file
@@ -31,19 +40,19 @@ def files(folder):
 
 
 @functools.cache
-def strategies():
+def strategies() -> dict[str, Component]:
     """Name -> Component: the class in each file of strategies/."""
     return _classes("strategies", ENGINE)
 
 
 @functools.cache
-def tasks():
+def tasks() -> dict[str, Component]:
     """Name -> Component: the class in each file of tasks/."""
     return _classes("tasks", LIBRARY)
 
 
 @functools.cache
-def datasets():
+def datasets() -> dict[str, Component]:
     """Name -> Component: the function `load` in each file of datasets/."""
     return {
         file.stem: component.read("datasets", file.stem, _module(file), file, node)
@@ -54,24 +63,24 @@ def datasets():
 
 
 @functools.cache
-def models():
+def models() -> dict[str, Component]:
     """Name -> Component: the public functions in the files of models/."""
     return _functions("models", files(LIBRARY / "models"))
 
 
 @functools.cache
-def schedules():
+def schedules() -> dict[str, Component]:
     """Name -> Component: the public functions of schedules.py."""
     return _functions("schedules", [LIBRARY / "training" / "schedules.py"])
 
 
 @functools.cache
-def metrics():
+def metrics() -> dict[str, Component]:
     """Name -> Component: the public functions of measures.py."""
     return _functions("metrics", [LIBRARY / "analysis" / "measures.py"])
 
 
-def _classes(kind, package):
+def _classes(kind: str, package: Path) -> dict[str, Component]:
     """Of the folder of that name in a package; the last class of each file."""
     return {
         file.stem: component.read(kind, file.stem, _module(file), file, nodes[-1])
@@ -80,7 +89,7 @@ def _classes(kind, package):
     }
 
 
-def _functions(kind, paths):
+def _functions(kind: str, paths: Iterable[Path]) -> dict[str, Component]:
     return {
         node.name: component.read(kind, node.name, _module(file), file, node)
         for file in paths
@@ -88,20 +97,20 @@ def _functions(kind, paths):
     }
 
 
-def _module(file):
+def _module(file: Path) -> str:
     """The name by which a file of the library is imported."""
     return ".".join(file.relative_to(LIBRARY.parent).with_suffix("").parts)
 
 
 @functools.cache
-def optimizers():
+def optimizers() -> dict[str, Component]:
     """Name -> Component: the classes of torch.optim."""
     folder = _installed("torch") / "optim"
     usable = {}
     for node in component.parse(folder / "__init__.py").body:
-        if isinstance(node, ast.ImportFrom) and node.module.startswith("torch.optim."):
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("torch.optim."):  # type: ignore[union-attr]
             for alias in node.names:
-                file = folder / f"{node.module.removeprefix('torch.optim.')}.py"
+                file = folder / f"{node.module.removeprefix('torch.optim.')}.py"  # type: ignore[union-attr]
                 classes = {node.name: node for node in component.public(file, ast.ClassDef)}
                 if alias.name in classes and alias.name not in UNUSABLE_OPTIMIZERS | {"Optimizer"}:
                     usable[alias.name] = component.read(
@@ -112,10 +121,10 @@ def optimizers():
 
 
 @functools.cache
-def losses():
+def losses() -> dict[str, Component]:
     """Name -> Component: the losses that suit a task, torch's or in a file of tasks/."""
     names = {name for task in tasks().values() for name in task.constants["LOSSES"]}
-    own = {task.constants.get("OWN_LOSSES") for task in tasks().values()} - {None}
+    own: set[Any] = {task.constants.get("OWN_LOSSES") for task in tasks().values()} - {None}
     files = {_installed("torch") / "nn" / "modules" / "loss.py": "torch.nn"}
     files |= {(file := LIBRARY / "tasks" / f"{stem}.py"): _module(file) for stem in sorted(own)}
     return {
@@ -126,7 +135,7 @@ def losses():
     }
 
 
-def model(name):
+def model(name: str) -> Component:
     """The Component of a model, by name or import path.
 
     Raises:
@@ -136,58 +145,58 @@ def model(name):
     return component.imported(name) if ":" in name else models()[name]
 
 
-def trainer(run):
+def trainer(run: Run) -> str:
     """The module whose train() trains a Run: of estimators another one, loaded by this name, so
     that an edit of one retrains nothing of the other."""
     return "allcores_study.training." + ("estimators" if run.is_estimator else "loop")
 
 
-def metric(name):
+def metric(name: str) -> Component:
     """The Component of a metric, by name or import path; raises as model() does."""
     return component.imported(name, "metrics") if ":" in name else metrics()[name]
 
 
-def loss(name):
+def loss(name: str) -> Component:
     """The Component of a loss, by name or import path; raises as model() does."""
     return component.imported(name, "losses") if ":" in name else losses()[name]
 
 
-def paths(dataset):
+def paths(dataset: Choice) -> dict[str, str]:
     """The files and folders that a dataset's Choice is made from, as far as they are texts."""
     values = {key: dataset.options.get(key) for key in path_keys(dataset.name)}
     return {key: value for key, value in values.items() if isinstance(value, str)}
 
 
-def path_keys(name):
+def path_keys(name: str) -> tuple[str, ...]:
     """The options of a dataset that are files or folders."""
     return datasets()[name].constants.get("PATHS", ("path",)) if name in datasets() else ()
 
 
-def task(dataset):
+def task(dataset: Choice) -> Component:
     """The Component of the task of a dataset's Choice."""
     usual = datasets()[dataset.name].constants.get("TASK", "classification")
     return tasks()[dataset.options.get("task", usual)]
 
 
-def metadata(dataset):
+def metadata(dataset: Choice) -> Any:
     """The data.metadata.Metadata of a dataset's Choice, without loading images; None: unknown."""
     return _metadata(dataset.name, json.dumps(dataset.options, sort_keys=True))
 
 
 @functools.cache
-def _metadata(name, options):
+def _metadata(name: str, options: str) -> Any:
     module = importlib.import_module(datasets()[name].module)
     return module.metadata(**json.loads(options))
 
 
-def canonical(name, known):
+def canonical(name: Any, known: Iterable[str]) -> str | None:
     """The key of `known` that `name` means, such as CrossEntropyLoss for cross_entropy."""
 
-    def plain(text):
+    def plain(text: str) -> str:
         return text.lower().replace("_", "").removesuffix("loss")
 
     return next((key for key in known if plain(key) == plain(str(name))), None)
 
 
-def _installed(package):
-    return Path(importlib.util.find_spec(package).submodule_search_locations[0])
+def _installed(package: str) -> Path:
+    return Path(importlib.util.find_spec(package).submodule_search_locations[0])  # type: ignore[union-attr, index]

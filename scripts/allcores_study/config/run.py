@@ -1,5 +1,7 @@
 """Run: everything that decides the final weights of one training."""
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import hashlib
@@ -17,7 +19,11 @@ ADDITIONS = ("clip_norm", "ema", "validation", "patience")
 # Fields that are left out of a run's JSON if they are None, as in older versions.
 OPTIONAL = ("inner_folds", "inner_fold", "stop_after", "augmentation", "stacked", *ADDITIONS)
 # The recipe that always works.
-PLAINEST = {"precision": "fp32", "memory_format": "contiguous", "threads_per_worker": 1}
+PLAINEST: dict[str, Any] = {
+    "precision": "fp32",
+    "memory_format": "contiguous",
+    "threads_per_worker": 1,
+}
 
 
 @dataclass(frozen=True)
@@ -29,14 +35,14 @@ class Choice:
     options: dict[str, Any]
 
     @property
-    def digest(self):
+    def digest(self) -> str:
         return digest(self.to_json())
 
-    def to_json(self):
+    def to_json(self) -> str:
         return _canonical(self)
 
     @classmethod
-    def from_json(cls, text):
+    def from_json(cls, text: str) -> Choice:
         return cls(**json.loads(text))
 
 
@@ -107,75 +113,75 @@ class Run:
     stacked: bool | None = None
 
     @property
-    def trained_epochs(self):
+    def trained_epochs(self) -> int:
         return self.stop_after or self.epochs
 
     @property
-    def processes(self):
+    def processes(self) -> int:
         return self.workers + self.servers
 
     @property
-    def workers_on_node(self):
+    def workers_on_node(self) -> int:
         return self.workers // self.nodes
 
     @property
-    def cores(self):
+    def cores(self) -> int:
         """Processes times threads: the cores that the run needs at least."""
         return self.processes * self._threads
 
     @property
-    def cores_on_node(self):
+    def cores_on_node(self) -> int:
         """The same on the node with the most processes; servers are spread over the nodes."""
         return -(-self.processes // self.nodes) * self._threads
 
     @property
-    def _threads(self):
-        return 1 if self.threads_per_worker == AUTO else self.threads_per_worker
+    def _threads(self) -> int:
+        return 1 if self.threads_per_worker == AUTO else self.threads_per_worker  # type: ignore[return-value]
 
     @property
-    def is_estimator(self):
+    def is_estimator(self) -> bool:
         """Whether its model is an estimator of scikit-learn's interface and no network."""
         return self.optimizer is None
 
     @property
-    def may_be_stacked(self):
+    def may_be_stacked(self) -> bool:
         """Whether it is trained in a stack if its network can be: see stacking/stacks.py."""
         return self.processes == 1 and self.stacked is None and not self.is_estimator
 
     @property
-    def layout(self):
+    def layout(self) -> str:
         """Workers, threads and nodes, for its path."""
         return f"w{self.workers}t{self.threads_per_worker}{self._on_nodes}"
 
     @property
-    def _on_nodes(self):
+    def _on_nodes(self) -> str:
         return f"_nodes{self.nodes}" if self.nodes > 1 else ""
 
     @property
-    def recipe(self):
+    def recipe(self) -> dict[str, Any]:
         """How it computes: the keys and values of RECIPE."""
         return {key: getattr(self, key) for key in RECIPE}
 
     @property
-    def has_auto(self):
+    def has_auto(self) -> bool:
         """Whether part of the recipe is to be measured first."""
         return AUTO in self.recipe.values()
 
     @property
-    def plain(self):
+    def plain(self) -> Run:
         """The run with the plainest recipe where something is to be measured."""
         open_keys = [key for key, value in self.recipe.items() if value == AUTO]
         return dataclasses.replace(self, **{key: PLAINEST[key] for key in open_keys})
 
     @property
-    def measured(self):
+    def measured(self) -> str:
         """Which runs share a measured recipe: those with as many workers, if it includes the number
         of threads, else all, so that all strategies compute in the same precision and format."""
         by_workers = self.threads_per_worker == AUTO
         return f"w{self.workers}{self._on_nodes}" if by_workers else "all"
 
     @property
-    def wildcards(self):
+    def wildcards(self) -> dict[str, str | int]:
         """The values that PATH is filled with."""
         return {
             "dataset": self.dataset.label,
@@ -189,14 +195,14 @@ class Run:
         }
 
     @property
-    def split(self):
+    def split(self) -> str:
         """What is held out, for its path."""
         outer = "test" if self.folds is None else f"fold{self.fold}of{self.folds}"
         inner = f"_inner{self.inner_fold}of{self.inner_folds}" if self.inner_folds else ""
         return outer + inner + (f"_after{self.stop_after}" if self.stop_after else "")
 
     @property
-    def folds_file(self):
+    def folds_file(self) -> str | None:
         """The name of the file with the fold of each sample, in the folder of its dataset; None: it
         needs none."""
         if self.folds is None and not self.inner_folds:
@@ -204,28 +210,28 @@ class Run:
         return folds_file(self.folds or 0, self.seed, self.inner_folds)
 
     @property
-    def held_out_fold(self):
+    def held_out_fold(self) -> int | None:
         """The fold that it is scored on; None: the dataset's own test set."""
         return self.inner_fold if self.inner_folds else self.fold
 
     @functools.cached_property
-    def path(self):
+    def path(self) -> str:
         return PATH.format(**self.wildcards)
 
     @property
-    def digest(self):
+    def digest(self) -> str:
         return digest(self.to_json())
 
-    def to_json(self):
+    def to_json(self) -> str:
         """One canonical line: equal runs give equal lines."""
         return self._json
 
     @functools.cached_property
-    def _json(self):
+    def _json(self) -> str:
         return _canonical(self)
 
     @classmethod
-    def from_json(cls, text):
+    def from_json(cls, text: str) -> Run:
         values = json.loads(text)
         choices = {
             name: Choice(**value) for name, value in values.items() if isinstance(value, dict)
@@ -233,7 +239,7 @@ class Run:
         return cls(**values | choices)
 
 
-def _canonical(value):
+def _canonical(value: Choice | Run) -> str:
     """A dataclass as one line; vars() costs a dry run less than dataclasses.asdict()."""
     fields = {field.name for field in dataclasses.fields(value)}
     values = {key: entry for key, entry in vars(value).items() if key in fields}
@@ -243,12 +249,12 @@ def _canonical(value):
     return json.dumps(values, default=vars, sort_keys=True, separators=(",", ":"))
 
 
-def folds_file(folds, seed, inner_folds):
+def folds_file(folds: int, seed: int, inner_folds: int | None) -> str:
     """The name of the file with the fold of each sample; inner_folds: None, if it is of none."""
     return f"{folds}folds_seed{seed}{f'_inner{inner_folds}' if inner_folds else ''}.json"
 
 
-def digest(text):
+def digest(text: str) -> str:
     """The first eight hexadecimal digits of a text's SHA-256."""
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
@@ -265,7 +271,7 @@ class Conditions:
     curves: bool = False
     exclusive: bool = False
 
-    def are_met_by(self, recorded):
+    def are_met_by(self, recorded: dict[str, bool]) -> bool:
         """Whether results of a run suffice: asking for less retrains nothing.
 
         Args:

@@ -1,11 +1,23 @@
 """The schema of a config: its defaults, and checks with messages in the terms of the config."""
 
+from __future__ import annotations
+
 import functools
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from allcores.options import choices, is_integer, is_number, number_hint
 from allcores_study import programs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from jsonschema import ValidationError
+    from jsonschema.protocols import Validator
+
+    from allcores_study.yaml_files import Keys, Problem
+
 
 FILE = programs.PROJECT / "workflow" / "schemas" / "config.schema.yaml"
 # The key of a config for the candidates of its sweeps, which no file has: label of each ->
@@ -16,41 +28,41 @@ WRITTEN = "written"
 
 
 @functools.cache
-def properties():
+def properties() -> dict[str, Any]:
     """Name of each key of a config -> its schema."""
     return _content()["properties"]
 
 
-def keys(section):
+def keys(section: str) -> dict[str, Any]:
     """Name of each key of an entry in a section of a config -> its schema."""
     return properties()[section]["additionalProperties"]["properties"]
 
 
 @functools.cache
-def defaults(section=None):
+def defaults(section: str | None = None) -> dict[str, Any]:
     """Key -> default: of a config, or of an entry in a section of it."""
     of_keys = keys(section) if section else properties()
     return {key: schema["default"] for key, schema in of_keys.items() if "default" in schema}
 
 
 @functools.cache
-def _content():
+def _content() -> dict[str, Any]:
     return yaml.load(FILE.read_text(), Loader=yaml.CSafeLoader)
 
 
-def types(config):
+def types(config: Any) -> list[Problem]:
     """(path, text) for what YAML has and a config has not: keys that are no texts, dates, sets."""
     return list(_check_types(config, ()))
 
 
-def violations(config):
+def violations(config: Any) -> list[Problem]:
     """(path, text) for everything that the schema does not allow in a config without sweeps."""
     errors = _validator().iter_errors(config)
     return [problem for error in errors for problem in _explain(error)]
 
 
 @functools.cache
-def _validator():
+def _validator() -> Validator:
     from jsonschema import Draft202012Validator, validators  # which train.py does without
 
     # JSON would take 2.0 for an integer, and YAML's .nan and .inf for numbers.
@@ -63,7 +75,7 @@ def _validator():
     return validators.extend(Draft202012Validator, type_checker=checker)(_content())
 
 
-def _check_types(value, path):
+def _check_types(value: Any, path: Keys) -> Iterator[Problem]:
     if isinstance(value, dict):
         for key, child in value.items():
             if isinstance(key, str):
@@ -82,7 +94,7 @@ def _check_types(value, path):
         )
 
 
-def as_json(value):
+def as_json(value: Any) -> Any:
     """A config without the keys that types() finds: the validator expects texts."""
     if isinstance(value, dict):
         return {key: as_json(child) for key, child in value.items() if isinstance(key, str)}
@@ -91,14 +103,14 @@ def as_json(value):
     return value
 
 
-def entries(config, section):
+def entries(config: Any, section: str) -> dict[str, dict[str, Any]]:
     """The entries in a section of anything that was read as a config; others are no entries."""
     found = config.get(section) if isinstance(config, dict) else None
     found = found if isinstance(found, dict) else {}
     return {label: entry for label, entry in found.items() if isinstance(entry, dict)}
 
 
-def _explain(error):
+def _explain(error: ValidationError) -> Iterator[Problem]:
     """(path, text) of a schema violation, in terms of the config."""
     path = tuple(error.absolute_path)
     if error.validator == "additionalProperties":
@@ -125,7 +137,7 @@ def _explain(error):
         yield path, f"found {error.instance!r}; expected {expected(error.schema)}{hint}"
 
 
-def expected(schema):
+def expected(schema: dict[str, Any]) -> str:
     if "const" in schema:
         return repr(schema["const"])
     kinds = {

@@ -1,13 +1,22 @@
 """Check each study of a config: its labels, files, keys, and the cores that it asks for."""
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from allcores.loop import named
 from allcores.options import choices
 from allcores_study import programs
 from allcores_study.config import component, fit, grid, registry, schema, sweeps
 from allcores_study.config.run import AUTO
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator
+
+    from allcores_study.yaml_files import Keys, Problem
+
 
 SECTIONS = {
     "datasets": registry.datasets,
@@ -22,7 +31,7 @@ SINGULAR = {
 }
 
 
-def unknown_labels(config):
+def unknown_labels(config: dict[str, Any]) -> Iterator[Problem]:
     """Yield (path, text) for labels in studies that nothing has, and files of data that are not
     there."""
     for name, study in config["studies"].items():
@@ -42,13 +51,15 @@ def unknown_labels(config):
                 yield from _unreadable_files(config, label)
 
 
-def _unreadable_files(config, label):
+def _unreadable_files(config: dict[str, Any], label: str) -> Iterator[Problem]:
     for key, path in registry.paths(grid.choice(config, "datasets", label)).items():
         if problem := _unreadable(path):
             yield ("datasets", label, key), problem
 
 
-def of_studies(config, cores, nodes, flag):
+def of_studies(
+    config: dict[str, Any], cores: int | None, nodes: int | None, flag: Callable[[int], str]
+) -> Iterator[Problem]:
     """Yield (path, text) for what does not go together in a study whose labels are all known."""
     for name, study in config["studies"].items():
         path, study = ("studies", name), schema.defaults("studies") | study
@@ -61,7 +72,7 @@ def of_studies(config, cores, nodes, flag):
         yield from _check_cores(config, path, study, cores or float("inf"), flag)
 
 
-def _unreadable(path):
+def _unreadable(path: str) -> str | None:
     """Why a file or folder cannot be read; None: it can."""
     try:
         if not Path(path).exists():
@@ -71,7 +82,7 @@ def _unreadable(path):
     return None if os.access(path, os.R_OK) else f"{path} cannot be read"
 
 
-def _check_batches(config, path, study):
+def _check_batches(config: dict[str, Any], path: Keys, study: dict[str, Any]) -> Iterator[Problem]:
     """Every worker has to get a part of every full batch."""
     most = max((workers for _, _, workers, _, _ in _layouts(config, study)), default=1)
     for position, label in enumerate(study["models"]):
@@ -84,7 +95,9 @@ def _check_batches(config, path, study):
             )
 
 
-def _check_optimizers(config, path, study):
+def _check_optimizers(
+    config: dict[str, Any], path: Keys, study: dict[str, Any]
+) -> Iterator[Problem]:
     """A strategy that updates slices of one vector cannot use an optimizer that needs shapes."""
     for position, label in _without_auto(study):
         strategy = registry.strategies()[grid.choice(config, "strategies", label).name]
@@ -101,7 +114,9 @@ def _check_optimizers(config, path, study):
                 )
 
 
-def _check_estimators(config, path, study):
+def _check_estimators(
+    config: dict[str, Any], path: Keys, study: dict[str, Any]
+) -> Iterator[Problem]:
     """An estimator is one process, and is compared with networks that are trained by one."""
     models = study["models"]
     labels = [label for label in models if component.is_estimator(config["models"][label])]
@@ -124,18 +139,20 @@ def _check_estimators(config, path, study):
         yield (*path, "halving"), f"needs epochs, which the estimator {family} does not have"
 
 
-def _without_auto(study):
+def _without_auto(study: dict[str, Any]) -> list[tuple[int, str]]:
     """(position, label) of a study's strategies, without `auto`."""
     return [pair for pair in enumerate(study["strategies"]) if pair[1] != AUTO]
 
 
-def _layouts(config, study):
+def _layouts(config: dict[str, Any], study: dict[str, Any]) -> list[grid.Layout]:
     """grid.layouts() of a study; `auto` counts as one thread, its minimum."""
     threads = [count for count in study["threads_per_worker"] if count != AUTO] or [1]
     return list(grid.layouts(config, study | {"threads_per_worker": threads}))
 
 
-def _check_nodes(config, path, study, available):
+def _check_nodes(
+    config: dict[str, Any], path: Keys, study: dict[str, Any], available: float
+) -> Iterator[Problem]:
     """A run on several nodes needs a call with as many, and a strategy that can use them."""
     most = max((nodes for _, nodes, *_ in _layouts(config, study)), default=1)
     if most > available:
@@ -153,7 +170,13 @@ def _check_nodes(config, path, study, available):
             )
 
 
-def _check_cores(config, path, study, cores, flag):
+def _check_cores(
+    config: dict[str, Any],
+    path: Keys,
+    study: dict[str, Any],
+    cores: float,
+    flag: Callable[[int], str],
+) -> Iterator[Problem]:
     """Snakemake would silently cut a run's threads to --cores, and tables would be wrong."""
     key = "cores" if "cores" in study else "workers"
     for strategy, nodes, workers, servers, threads in _layouts(config, study):
@@ -174,7 +197,7 @@ def _check_cores(config, path, study, cores, flag):
             )
 
 
-def _check_keys(config, path, study):
+def _check_keys(config: dict[str, Any], path: Keys, study: dict[str, Any]) -> Iterator[Problem]:
     """Keys of a study that need or exclude each other."""
     yield from _check_auto(config, path, study)
     baseline = study.get("baseline")
@@ -201,7 +224,7 @@ def _check_keys(config, path, study):
             yield (*path, "references", position, "model"), f"found {model!r}; {hint}"
 
 
-def _check_auto(config, path, study):
+def _check_auto(config: dict[str, Any], path: Keys, study: dict[str, Any]) -> Iterator[Problem]:
     """`strategies: [auto]` excludes the keys that it decides itself."""
     entry = config["studies"][path[-1]]
     if AUTO not in study["strategies"]:
@@ -214,7 +237,9 @@ def _check_auto(config, path, study):
         yield (*path, "baseline"), "has nothing to be compared with in `strategies: [auto]`"
 
 
-def _check_against(config, path, study, others):
+def _check_against(
+    config: dict[str, Any], path: Keys, study: dict[str, Any], others: Collection[str]
+) -> Iterator[Problem]:
     """A packed study is compared with an exclusive one on the same data, models and folds."""
     if "against" not in study:
         return

@@ -8,14 +8,24 @@ original entry in every study.
 The other modules only see the expanded entries.
 """
 
+from __future__ import annotations
+
 import copy
 import math
+from typing import TYPE_CHECKING, Any
 
 from allcores.options import is_integer
 from allcores_study.config import grid, ranges, registry
 from allcores_study.config.candidates import FIRST
 from allcores_study.config.run import digest
 from allcores_study.config.schema import SWEPT, WRITTEN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from allcores_study.config.component import Component
+    from allcores_study.yaml_files import Keys, Problem
+
 
 KEYS = SAMPLE, SEARCH = "sample", "search"
 SAMPLERS = ("tpe",)
@@ -27,13 +37,13 @@ LONGEST_LABEL = 60
 MOST_CANDIDATES = 10_000  # of an entry
 
 
-def problems(models):
+def problems(models: dict[str, dict[str, Any]]) -> list[Problem]:
     """[(path, text), ...] for each list that is no valid sweep.
 
     Args:
         models: label -> entry.
     """
-    found = []
+    found: list[Problem] = []
     for label, entry in models.items():
         lists = list(_lists(label, entry))
         of_lists = list(_check_lists(label, lists))
@@ -45,7 +55,7 @@ def problems(models):
     ]
 
 
-def _check_lists(label, lists):
+def _check_lists(label: str, lists: Sequence[ranges.Swept]) -> Iterator[Problem]:
     for swept in lists:
         path = ("models", label, *swept.path)
         if swept.key in NAMES:
@@ -62,7 +72,9 @@ def _check_lists(label, lists):
             yield path, f"found {swept.found}; nothing may be listed twice"
 
 
-def _check_sample(label, lists, entry):
+def _check_sample(
+    label: str, lists: Sequence[ranges.Swept], entry: dict[str, Any]
+) -> Iterator[Problem]:
     """`sample` draws at most as many candidates as there are, and not too many to train."""
     path, total = ("models", label, SAMPLE), math.prod(swept.axis.count for swept in lists)
     most, sample = min(total, MOST_CANDIDATES), entry.get(SAMPLE)
@@ -75,7 +87,7 @@ def _check_sample(label, lists, entry):
         elif total > most:
             yield path[:2], f"makes {total:,} candidates; draw {most:,} at most by `sample`"
         return
-    count = sample.get("count") if isinstance(sample, dict) else sample
+    count: Any = sample.get("count") if isinstance(sample, dict) else sample
     if not lists:
         yield path, "there is no list or range in this entry to draw from"
     elif not is_integer(count) or not 1 <= count <= most:
@@ -84,7 +96,9 @@ def _check_sample(label, lists, entry):
         yield path, f"found {sample!r}; expected a number, or count and a seed from 0"
 
 
-def _check_search(label, lists, entry):
+def _check_search(
+    label: str, lists: Sequence[ranges.Swept], entry: dict[str, Any]
+) -> Iterator[Problem]:
     """`search` has as many candidates to try, of which some are suggested by scores of others."""
     path, search = ("models", label, SEARCH), entry[SEARCH]
     known = ("sampler", "trials", "at_once", "seed")
@@ -112,11 +126,11 @@ def _check_search(label, lists, entry):
         yield (*path, "at_once"), text
 
 
-def _is_count_and_seed(sample):
+def _is_count_and_seed(sample: dict[str, Any]) -> bool:
     return set(sample) <= {"count", "seed"} and ranges.is_seed(sample.get("seed", 0))
 
 
-def _clashes(models):
+def _clashes(models: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """(label of the entry, label) of each candidate that would have the label of another model."""
     labels = set(models)
     for label, entry in models.items():
@@ -127,7 +141,7 @@ def _clashes(models):
             labels.add(name)
 
 
-def trials_named(config):
+def trials_named(config: dict[str, Any]) -> Iterator[Problem]:
     """(path, text) for each trial of a search that a study of a config as written names."""
     searches = {
         f"{label}-trial": label for label, entry in config["models"].items() if SEARCH in entry
@@ -143,7 +157,7 @@ def trials_named(config):
                 )
 
 
-def expanded(config):
+def expanded(config: dict[str, Any]) -> dict[str, Any]:
     """The config with an entry for each candidate of its sweeps, see SWEPT and WRITTEN."""
     models, swept, labels, written = {}, {}, {}, {}
     for label, entry in config["models"].items():
@@ -169,7 +183,9 @@ def expanded(config):
     return config | {"models": models, "studies": studies, SWEPT: swept, WRITTEN: written}
 
 
-def _drawn(label, entry, lists):
+def _drawn(
+    label: str, entry: dict[str, Any], lists: Sequence[ranges.Swept]
+) -> list[tuple[str, tuple[Any, ...]]]:
     """(label, values) of each candidate of an entry. Those of a search are drawn, too: they stand
     for the ones that will be suggested, and the last ones are the ends of all ranges, to be checked
     and tried out, too."""
@@ -182,7 +198,9 @@ def _drawn(label, entry, lists):
     return [(_label(label, lists, values), values) for values in drawn]
 
 
-def _search(settings, lists, values):
+def _search(
+    settings: dict[str, Any], lists: Sequence[ranges.Swept], values: Sequence[Any]
+) -> dict[str, Any]:
     """What candidates.Search.of() reads of a candidate."""
     return {
         "space": {swept.name: swept.found for swept in lists},
@@ -192,7 +210,9 @@ def _search(settings, lists, values):
     }
 
 
-def candidate(config, family, values):
+def candidate(
+    config: dict[str, Any], family: str, values: dict[str, Any]
+) -> tuple[str, dict[str, Any]]:
     """(a label by its values, the entry) of a candidate for which values were suggested.
 
     Args:
@@ -205,12 +225,12 @@ def candidate(config, family, values):
     return _label(family, lists, in_order), _candidate(entry, family, lists, in_order)
 
 
-def family_of(config, label):
+def family_of(config: dict[str, Any], label: str) -> str:
     """The label in the config of a model, which may be a candidate of a sweep."""
     return config.get(SWEPT, {}).get(label, {}).get("family", label)
 
 
-def _lists(label, entry):
+def _lists(label: str, entry: dict[str, Any]) -> Iterator[ranges.Swept]:
     """The Swept lists and ranges of an entry, in their order."""
     for key, value in entry.items():
         is_list = isinstance(value, list) and not _is_value(_model(label, entry), key, value)
@@ -224,7 +244,7 @@ def _lists(label, entry):
                     yield ranges.Swept((key, inner), option)
 
 
-def _is_value(component, key, value):
+def _is_value(component: Component | None, key: str, value: list[Any]) -> bool:
     """Whether a list is one value, of an option that takes lists, and not several values."""
     if value and all(isinstance(element, list) for element in value):
         return False
@@ -239,20 +259,19 @@ def _is_value(component, key, value):
     return component.options is None or isinstance(component.options.get(key), takes)
 
 
-def _model(label, entry):
+def _model(label: str, entry: dict[str, Any]) -> Component | None:
     try:
         return registry.model(str(grid.model_name(label, entry)))
     except (KeyError, ValueError):
         return None
 
 
-def _component(key, entry):
+def _component(key: str, entry: dict[str, Any]) -> Component | None:
     components = {"optimizer": registry.optimizers, "loss": registry.losses}.get(key, dict)()
-    name = registry.canonical(entry.get("name"), components)
-    return components.get(name)
+    return components.get(registry.canonical(entry.get("name"), components) or "")
 
 
-def how_drawn(entry):
+def how_drawn(entry: dict[str, Any]) -> str:
     """How the candidates of an entry with `sample` are drawn, in words."""
     if search := entry.get(SEARCH):
         first = max(FIRST, search.get("at_once", AT_ONCE))
@@ -266,7 +285,9 @@ def how_drawn(entry):
     return f", drawn {how} (seed {seed})"
 
 
-def _candidate(entry, label, lists, values):
+def _candidate(
+    entry: dict[str, Any], label: str, lists: Sequence[ranges.Swept], values: Sequence[Any]
+) -> dict[str, Any]:
     """The entry with one value instead of each list."""
     candidate = {key: value for key, value in copy.deepcopy(entry).items() if key not in KEYS}
     for swept, value in zip(lists, values, strict=True):
@@ -279,7 +300,7 @@ def _candidate(entry, label, lists, values):
     return candidate
 
 
-def _label(label, lists, values):
+def _label(label: str, lists: Sequence[ranges.Swept], values: Sequence[Any]) -> str:
     """The label of a candidate: "lenet-lr0.01-batch_size32"."""
     parts = [
         f"{sweep.key}{ranges.text_of(value)}" for sweep, value in zip(lists, values, strict=True)
@@ -288,13 +309,13 @@ def _label(label, lists, values):
     return name if len(name) <= LONGEST_LABEL else f"{name[: LONGEST_LABEL - 9]}-{digest(name)}"
 
 
-def candidates(config, family):
+def candidates(config: dict[str, Any], family: str) -> list[str]:
     """The labels of the candidates of a family."""
     swept = config.get(SWEPT, {})
     return [label for label, candidate in swept.items() if candidate["family"] == family]
 
 
-def original(config, path):
+def original(config: Any, path: Keys) -> Keys:
     """The path in the config as written for a path in the expanded config.
 
     Args:
