@@ -1,4 +1,4 @@
-# allcores in a container, as the command of the wheel: see docs/install.md. apptainer.def is the same for clusters.
+# allcores in a container, as the command of the wheel: see docs/first-report.md. apptainer.def is the same for clusters.
 FROM python:3.11-slim-bookworm@sha256:b18992999dbe963a45a8a4da40ac2b1975be1a776d939d098c647482bcad5cba
 
 WORKDIR /opt/allcores
