@@ -25,26 +25,29 @@ COMMANDS = ROOT / "docs" / "commands.md"
 # Columns of a line, and of the comment of a key that is not longer than it.
 WIDTH, COMMENT = 120, 29
 HEAD = """\
-The default study, and the manual: every key of a config is explained where it stands.
+The default studies, with an explanation of every key of a config.
 
-On real handwritten digits that come with scikit-learn (no download) it cross-validates three
-networks under two learning-rate schedules, packed onto the cores, and times strategies on two
-cores, one run at a time. On 2 cores it takes a few minutes.
+The study `accuracy` cross-validates three networks and a random forest, packed onto the cores. The
+study `speed` times strategies on one core and on two, one run at a time. The data are handwritten
+digits that come with scikit-learn, so nothing is downloaded. On 2 cores it takes a few minutes.
 
-Your own studies go into a file of their own:
+Write your own studies into another file, and run it:
+
 snakemake --cores all --configfile config/mine.yaml
 
-Comments are written by `make manual`, from workflow/schemas/config.schema.yaml."""
+`make manual` writes these comments from workflow/schemas/config.schema.yaml."""
 COMPLETION = "# yaml-language-server: $schema=../workflow/schemas/config.schema.yaml"
 INTRODUCTION = """\
-A config is a YAML file: `snakemake --cores all --configfile config/mine.yaml`. This page is written
-by `make manual` from `workflow/schemas/config.schema.yaml`; `config/config.yaml` shows the same
-keys in use, and an editor that knows YAML schemas completes and explains them."""
+This page lists every key of a config. A config is a YAML file that you run with
+`snakemake --cores all --configfile config/mine.yaml`. `config/config.yaml` shows the keys in use.
+Editors that support YAML schemas complete and explain them. `make manual` writes this page from
+`workflow/schemas/config.schema.yaml`."""
 OF_COMMANDS = """\
-This page has the programs' own `--help`; it is written by `make manual`. A study itself is run by
-`snakemake`, whose flags are in [its own documentation](https://snakemake.readthedocs.io); those
-that one needs are in [running.md](running.md). With the package, `allcores plan` is
-`python scripts/plan.py`, and so on."""
+This page lists the commands and their flags, as `--help` prints them. Studies are run by
+`snakemake`: [running.md](running.md) shows the flags that you need, and
+[its documentation](https://snakemake.readthedocs.io) lists all. If you have installed the package,
+write `allcores plan` instead of `python scripts/plan.py`, and so on. `make manual` writes this
+page."""
 PROGRAMS = ("plan", "status", "predict", "train", "command")
 BUILT_IN = {
     "models": registry.models,
@@ -223,7 +226,7 @@ def _sentences(described):
 def _words(described, default=True):
     text = " ".join(described.get("description", "").split())
     if default and "default" in described:
-        text += f"; default: {_flow(described['default'])}"
+        text += f". Default: {_flow(described['default'])}"
     return text
 
 

@@ -29,11 +29,11 @@ def main(flags: argparse.Namespace) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     add = parser.add_argument
-    add("--settings", required=True, metavar="JSON", help="settings of a run with that recipe")
-    add("--data", required=True, type=Path, metavar="DIR", help="the prepared dataset")
-    add("--output", required=True, type=Path, metavar="FILE", help="where to write the recipe")
+    add("--settings", required=True, metavar="JSON", help="settings of a run that needs the recipe")
+    add("--data", required=True, type=Path, metavar="DIR", help="folder of the prepared dataset")
+    add("--output", required=True, type=Path, metavar="FILE", help="file for the recipe")
     marks.add_flag(add)
-    add("--cores", required=True, type=int, metavar="N", help="how many it may use")
+    add("--cores", required=True, type=int, metavar="N", help="number of cores to use at most")
     flags = parser.parse_args()
     try:
         main(flags)

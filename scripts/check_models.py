@@ -1,4 +1,7 @@
-"""Try runs on two samples: read a JSON list of trials from stdin, print a line of JSON for each."""
+"""Smoke test runs, on two samples each.
+
+It reads a JSON list of requests from stdin and prints a line of JSON for each of them.
+"""
 
 import importlib
 import json

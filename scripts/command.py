@@ -1,17 +1,17 @@
 """Train neural networks on every CPU core, from any folder.
 
-    allcores run --configfile mine.yaml                  a config, trained on all cores; other
+    allcores run --configfile mine.yaml                  train a config on all cores; other
                                                          flags are snakemake's: -n, --cores 4,
                                                          --profile slurm
-    allcores plan --configfile mine.yaml --cores 48      how long that would take
-    allcores status --configfile mine.yaml --watch       how far it is
-    allcores run --unlock                                after a call that was killed
+    allcores plan --configfile mine.yaml --cores 48      predict how long that takes
+    allcores status --configfile mine.yaml --watch       show the progress
+    allcores run --unlock                                remove the lock if snakemake was killed
     allcores predict --help                              use a trained model
-    allcores train --help                                one training by hand
-    allcores folder                                      where it is installed
-    allcores python                                      and the Python that it is installed for
+    allcores train --help                                train one network by hand
+    allcores folder                                      print where allcores is installed
+    allcores python                                      print the Python that it is installed for
 
-Results go to results/ in the folder where it is called.
+Results go to results/ in the folder where you run the command.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Install the pinned packages of pyproject.toml into the environment of this Python.
 
-    .venv/bin/python scripts/install.py run test      only these groups
+    .venv/bin/python scripts/install.py run test      install only these groups
 
-uv does it, in a fraction of pip's time, and holds what it gets to requirements.lock; if uv fails,
-pip does. uv does not read pip's settings, so they are passed to it. torch is looked for in
-PyTorch's index of CPU builds first: on Linux, the one on PyPI brings several GB for GPUs.
+It uses uv, which takes a fraction of pip's time, with the versions and digests of
+requirements.lock. If uv fails, it uses pip. uv does not read pip's settings, so they are passed to
+it. On Linux, torch comes from PyTorch's index of CPU builds if that answers: the build on PyPI
+brings several GB for GPUs.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Predict what a config will take, before anything is trained: time, memory, the fastest ways.
+"""Predict the time, the memory and the fastest setups of a config before anything is trained.
 
     python scripts/plan.py --configfile config/mine.yaml --cores 48
 
-A few seconds of each kind of run are trained and timed. The measurements are kept in the config's
-results folder, as is the table of setups: plan/plan.csv.
+Each kind of run is trained for a few seconds and timed. The config's results folder keeps the
+measurements and the table of setups: plan/plan.csv.
 """
 
 from __future__ import annotations
@@ -125,16 +125,16 @@ if __name__ == "__main__":
         type=int,
         default=cores.allowed(),
         metavar="N",
-        help="how many to plan for; runs wider than this machine are left out (default: all)",
+        help="cores to plan for (default: all); runs wider than this machine are left out",
     )
     add(
         "--memory-mb",
         type=float,
         default=memory.free_mb(),
         metavar="N",
-        help="memory that the runs share (default: the free memory)",
+        help="megabytes of memory that the runs share (default: the free memory)",
     )
-    add("--choose", metavar="DIR", help="only choose for `auto`, with the results in this folder")
+    add("--choose", metavar="DIR", help="only choose setups for `auto`; DIR is the results folder")
     flags = parser.parse_args()
     lifetime.adopt_orphans()
     folder, process = temporary_folder(), os.getpid()

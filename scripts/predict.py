@@ -1,15 +1,21 @@
-"""Predict classes, labels or numbers for new samples with a trained run, or the average of several.
+"""Predict classes, labels or numbers for new samples, with one trained run or several.
 
     python scripts/predict.py results/mine/runs/photos/lenet/cosine/serial/w1t1 my_new_photos
     python scripts/predict.py results/mine/runs/patients new.csv --model mlp
 
-RUN is the folder of a run, or one that holds several, such as all folds of a study: then their
-predictions are averaged, if they are of one dataset, the same columns and the same targets. DATA is
-a .npz with `images` or `inputs` and perhaps `labels` or `targets`, a .npy, a table as .csv or
-.parquet with the columns that the run was trained on, a folder of images, or the folder of a
-prepared dataset; for texts a .csv or .parquet. The output has a row per sample: its name, the
-prediction, the true value if it is known, and the probability of each class. Where a class is told
-for each pixel it has the share of each, and the masks are written to the output's name with .npz.
+RUN is the folder of a run, or a folder with several runs, such as all folds of a study. Their
+predictions are averaged. The runs must have the same dataset, columns and targets.
+
+DATA is one of these:
+    an .npz file with `images` or `inputs`, and optionally `labels` or `targets`
+    an .npy file
+    an image or a folder of images
+    a .csv or .parquet file, for runs trained on a table (with the same columns) or on texts
+    the folder of a prepared dataset
+
+The output has one row per sample: its name, the prediction, the true value if known, and the
+probability of each class. For masks, it has the share of each class, and a file with .npz added to
+the output's name contains the predicted masks.
 """
 
 from __future__ import annotations
@@ -50,14 +56,14 @@ if __name__ == "__main__":
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("run", type=Path, metavar="RUN", help="folder of a run, or of several")
-    add("data", type=Path, metavar="DATA", help="what to predict")
+    add("run", type=Path, metavar="RUN", help="folder of one run or of several")
+    add("data", type=Path, metavar="DATA", help="samples to predict")
     add(
         "--output",
         type=Path,
         default=Path("predictions.csv"),
         metavar="FILE",
-        help="(default: predictions.csv)",
+        help="CSV file to write (default: predictions.csv)",
     )
     add(
         "--model",
@@ -67,9 +73,9 @@ if __name__ == "__main__":
     add(
         "--unknown-as-none",
         action="store_true",
-        help="encode a category that the run does not know as none of those it knows",
+        help="treat an unknown category as none of the known ones, instead of failing",
     )
-    add("--threads", type=int, default=1, metavar="N", help="how many to compute with (default: 1)")
+    add("--threads", type=int, default=1, metavar="N", help="number of threads (default: 1)")
     try:
         main(parser.parse_args())
     except (ValueError, OSError) as error:

@@ -1,4 +1,4 @@
-"""Download or make a dataset and write it as memory-mapped arrays."""
+"""Download or generate a dataset, and write it as memory-mapped arrays."""
 
 import argparse
 import sys
@@ -14,8 +14,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     add = parser.add_argument
     add("--settings", required=True, metavar="JSON", help="name and options of the dataset")
-    add("--downloads", required=True, type=Path, metavar="DIR", help="for original files")
-    add("--output", required=True, type=Path, metavar="DIR", help="where to write the arrays")
+    add("--downloads", required=True, type=Path, metavar="DIR", help="folder for original files")
+    add("--output", required=True, type=Path, metavar="DIR", help="folder for the arrays")
     marks.add_flag(add)
     flags = parser.parse_args()
     try:

@@ -1,4 +1,4 @@
-"""Make the results of a study: tidy CSVs, tables, figures, and a page that shows them."""
+"""Write the results of a study: tidy CSV files, tables, figures and a report page."""
 
 import argparse
 import json
@@ -18,10 +18,16 @@ from allcores_study.records.results_folder import ResultsFolder
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     add = parser.add_argument
-    add("--config", required=True, type=Path, metavar="FILE", help="in configs/ of the results")
-    add("--study", required=True, metavar="NAME", help="which one of that config")
-    add("--again", required=True, metavar="COMMAND", help="to show: makes all of this again")
-    add("--cores", type=int, default=1, metavar="N", help="draw so many figures at once")
+    add(
+        "--config",
+        required=True,
+        type=Path,
+        metavar="FILE",
+        help="config, in configs/ of the results",
+    )
+    add("--study", required=True, metavar="NAME", help="name of a study in the config")
+    add("--again", required=True, metavar="COMMAND", help="command to show, which rebuilds this")
+    add("--cores", type=int, default=1, metavar="N", help="number of figures drawn at once")
     add("--without-missing", action="store_true", help="leave out runs without results")
     marks.add_flag(add)
     flags = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Choose between candidates by the mean score of their inner runs."""
+"""Choose between candidates by the mean scores of their inner runs."""
 
 from __future__ import annotations
 
@@ -73,10 +73,16 @@ def main(flags: argparse.Namespace) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     add = parser.add_argument
-    add("--config", required=True, type=Path, metavar="FILE", help="in configs/ of the results")
-    add("--selection", required=True, metavar="PATH", help="its path")
-    add("--metric", required=True, metavar="NAME", help="which scores to compare")
-    add("--output", required=True, type=Path, metavar="FILE", help="where to write the choice")
+    add(
+        "--config",
+        required=True,
+        type=Path,
+        metavar="FILE",
+        help="config, in configs/ of the results",
+    )
+    add("--selection", required=True, metavar="PATH", help="path of the choice")
+    add("--metric", required=True, metavar="NAME", help="metric to compare by")
+    add("--output", required=True, type=Path, metavar="FILE", help="file for the choice")
     marks.add_flag(add)
     flags = parser.parse_args()
     try:

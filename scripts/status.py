@@ -1,9 +1,9 @@
-"""Say how far the runs of a config are, from its results folder: from another terminal, or later.
+"""Show the progress of a config's runs, from another terminal or later.
 
-python scripts/status.py --configfile config/mine.yaml            runs done, running, failed
-python scripts/status.py --configfile config/mine.yaml --watch    the same, until all is done
-python scripts/status.py --configfile config/mine.yaml --why      which runs would run again, why
-python scripts/status.py --configfile config/mine.yaml --unused   what the config asks for no more
+python scripts/status.py --configfile config/mine.yaml            runs done, running and failed
+python scripts/status.py --configfile config/mine.yaml --watch    the same, updated every second
+python scripts/status.py --configfile config/mine.yaml --why      which runs would be retrained
+python scripts/status.py --configfile config/mine.yaml --unused   results no longer needed
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ def main(flags: Namespace) -> None:
 if __name__ == "__main__":
     parser = commands.config_parser(__doc__)
     add = parser.add_argument
-    add("--watch", action="store_true", help="look again every second, until the call ends")
-    add("--why", action="store_true", help="say which runs would be trained again, and why")
-    add("--unused", action="store_true", help="list results that the config asks for no more")
-    add("--remove-unused", action="store_true", help="list and delete them")
+    add("--watch", action="store_true", help="update every second until snakemake ends")
+    add("--why", action="store_true", help="list the runs that would be retrained, and why")
+    add("--unused", action="store_true", help="list the results that the config no longer needs")
+    add("--remove-unused", action="store_true", help="list and delete these results")
     try:
         main(parser.parse_args())
         print(end="", flush=True)  # there may be no sys.stdout

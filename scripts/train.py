@@ -1,12 +1,13 @@
-"""Train one network once: by hand with the flags below, or as the workflow's rule `train`.
+"""Train one network once, by hand or as the workflow's rule `train`.
 
     python scripts/train.py --model lenet --strategy ddp --workers 2 --epochs 3
 
-A model that has an entry in the config is trained with the settings there, on the first of five
-folds; a study has all other settings.
-When the same command is called again, a run that was stopped goes on where it was; one that was
-killed goes on from its last checkpoint: after an epoch, of short ones not each, and every ten
-minutes.
+A model with an entry in the config is trained with the settings there. The first of five folds is
+the test fold. For all other settings, write a study.
+
+Run the same command again to resume. A run that was stopped resumes where it was. A run that was
+killed resumes from its last checkpoint. Checkpoints are saved every ten minutes and after epochs,
+though not after every short one.
 """
 
 from __future__ import annotations

@@ -53,70 +53,87 @@ def _add_by_hand(parser: argparse.ArgumentParser) -> None:
     add(
         "--model",
         metavar="NAME",
-        help=f"{_names(models)}; package.module:Net; or a label in the config",
+        help=f"built in: {_names(models)}; or package.module:Net; or a label in the config",
     )
     add(
         "--dataset",
         default="digits",
         metavar="NAME",
-        help=f"{_names(datasets)}; or a label in the config (default: digits)",
+        help=f"built in: {_names(datasets)}; or a label in the config (default: digits)",
     )
     add(
         "--strategy",
         default="serial",
         metavar="NAME",
-        help=f"{_names(strategies)}; or a label in the config (default: serial)",
+        help=f"built in: {_names(strategies)}; or a label in the config (default: serial)",
     )
-    add("--workers", type=int, default=1, metavar="N", help="processes that train (default: 1)")
-    add("--epochs", type=int, metavar="N", help="default: those of the model's entry in the config")
+    add(
+        "--workers",
+        type=int,
+        default=1,
+        metavar="N",
+        help="number of processes that train (default: 1)",
+    )
+    add(
+        "--epochs",
+        type=int,
+        metavar="N",
+        help="number of epochs (default: that of the model's entry in the config; without one, "
+        f"{DEFAULT_ENTRY['epochs']})",
+    )
     add(
         "--config",
         type=Path,
         default=registry.CONFIG,
         metavar="FILE",
-        help="what models, datasets and strategies are there, with all their settings (default: "
+        help="config with the settings of models, datasets and strategies (default: "
         "config/config.yaml)",
     )
 
 
 def _add_for_workflow(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument_group("how the workflow calls it").add_argument
+    add = parser.add_argument_group("for the workflow").add_argument
     add(
         "--settings",
         metavar="JSON",
-        help="the run's settings, as in metrics.json, in place of the flags above",
+        help="settings of the run, as in metrics.json, instead of the flags above",
     )
-    add("--job", type=Path, metavar="FILE", help="several runs: for each, flags such as these")
-    add("--data", type=Path, metavar="DIR", help="the prepared dataset")
-    add("--fold-of", type=Path, metavar="FILE", help="the fold of each sample")
-    add("--recipe", type=Path, metavar="FILE", help="the measured values of `auto`")
+    add("--job", type=Path, metavar="FILE", help="file with such flags for each of several runs")
+    add("--data", type=Path, metavar="DIR", help="folder of the prepared dataset")
+    add("--fold-of", type=Path, metavar="FILE", help="file with the fold of each sample")
+    add("--recipe", type=Path, metavar="FILE", help="file with the measured values of `auto`")
     add("--checkpoints", type=Path, metavar="DIR", help="folder for checkpoints")
     add(
         "--cores",
         type=int,
         metavar="N",
-        help="the cores that this run was given on each node; it refuses fewer than it needs",
+        help="number of cores of this run on each node; an error if it needs more",
     )
     add("--oversubscribe", action="store_true", help="run even with fewer cores than needed")
-    add("--cores-of-call", type=int, metavar="N", help="recorded: the cores that all runs share")
-    add("--exclusive", action="store_true", help="record that nothing else runs meanwhile")
-    add("--output", type=Path, metavar="DIR", help="for the results (default: in results/by_hand)")
-    add("--mark", action="append", default=[], metavar="FILE", help="what to write at the end")
-    add("--curves", action="store_true", help="score the held-out part after every epoch")
+    add("--cores-of-call", type=int, metavar="N", help="number of cores that all runs share")
+    add("--exclusive", action="store_true", help="record that no other run uses the machine")
+    add(
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="folder for the results (default: in results/by_hand)",
+    )
+    add("--mark", action="append", default=[], metavar="FILE", help="file to write at the end")
+    add("--curves", action="store_true", help="score the test fold after every epoch")
     add("--no-pinning", action="store_true", help="let the system move processes between cores")
     add(
         "--timeout",
         type=float,
         default=schema.defaults()["timeout"],
         metavar="SECONDS",
-        help="end a run that makes no progress for this long (default: %(default)g)",
+        help="end the run after this long without progress (default: %(default)g)",
     )
     add(
         "--checkpoint-minutes",
         type=float,
         default=schema.defaults()["checkpoint_minutes"],
         metavar="N",
-        help="save a checkpoint after so many minutes, in addition to epochs (default: "
+        help="save a checkpoint after this many minutes, even within an epoch (default: "
         "%(default)g)",
     )
 
