@@ -31,14 +31,14 @@ import traceback
 from pathlib import Path
 
 from allcores.machine import cores, lean_torch
-from allcores_study.config import registry
+from allcores_study.config import commandline, registry
 from allcores_study.config.run import AUTO, Conditions
 from allcores_study.data import preparation
 from allcores_study.records import fingerprint, identity, marks, run_files
 from allcores_study.records.results_folder import PROGRESS
 from allcores_study.records.run_files import METRICS
 from allcores_study.stacking.several import SharedJob
-from allcores_study.training import commandline, progress, recipes
+from allcores_study.training import progress, recipes
 
 if TYPE_CHECKING:
     from argparse import Namespace

@@ -15,9 +15,9 @@ from measure import ROOT, in_turn, report
 from allcores.files import read_json
 from allcores_study.campaign import warm_start
 from allcores_study.campaign.warm_start import TORCH
+from allcores_study.config import commandline
 from allcores_study.data import preparation, storage
 from allcores_study.data.folds import Assignable, write
-from allcores_study.training import commandline
 
 REPEATS = 7
 

@@ -3,9 +3,10 @@
 import dataclasses
 from pathlib import Path
 
+from allcores_study.config import commandline
 from allcores_study.config.run import Choice
 from allcores_study.data import preparation
-from allcores_study.training import commandline, experiment, recipes
+from allcores_study.training import experiment, recipes
 from allcores_study.training.run_request import RunRequest
 
 

@@ -51,7 +51,7 @@ MODULES = {
     "training": ALL,
     "training/estimators": NONE,  # of estimators alone
     **dict.fromkeys(("training/checkpoints", "training/progress"), NONE),
-    **dict.fromkeys((f"training/{name}" for name in ("commandline", "recipes")), NONE),
+    **dict.fromkeys(("config/commandline", "training/recipes"), NONE),
     "stacking": NONE,  # see below
     "planning": NONE,
     "campaign": NONE,

@@ -64,8 +64,8 @@ def assert_is_self_contained(page):
     assert len(ids) == len(set(ids))
     assert set(re.findall(r'(?:href="#|url\(#)([^")]+)', page)) <= set(ids)
     # A study of several setups: their speedup, what is fastest, and then the scores.
-    speedup, said = page.index('id="speedup_figure"'), page.index("For many runs, ")
-    assert speedup < said < page.index("Best held-out accuracy: ") < page.index(">Methods<")
+    speedup, said = page.index('id="speedup_figure"'), page.index("Of many runs, ")
+    assert speedup < said < page.index("ccuracy on the test folds: ") < page.index(">Methods<")
     assert page.count("<svg") == page.count("<figcaption>") == 7
     methods = page.partition(">Methods<")[2]
     assert "<td>mlp, hidden [16], SGD with learning rate 0.05, batches of 16, 2 epochs" in methods

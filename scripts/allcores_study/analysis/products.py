@@ -254,6 +254,12 @@ def _has_several_setups(config: dict[str, Any], settings: dict[str, Any]) -> boo
     return len(list(grid.layouts(config, schema.defaults("studies") | settings))) > 1
 
 
+def _is_timed(config: dict[str, Any], settings: dict[str, Any]) -> bool:
+    """Whether it is about speed: of several setups, beside published times or another study's."""
+    is_compared = "against" in settings or _has_references(settings, "seconds")
+    return is_compared or _has_several_setups(config, settings)
+
+
 def _has_several_models(config: dict[str, Any], settings: dict[str, Any]) -> bool:
     """Whether there are models or schedules whose scores can be compared."""
     schedules = (schema.defaults("studies") | settings)["schedules"]
@@ -293,6 +299,10 @@ CONDITIONS = {
     "numbers": lambda config, settings: _targets(config, settings) == "numbers",
     "asynchronous": _is_asynchronous,
     "several_setups": _has_several_setups,
+    "timed": _is_timed,
+    "timed_whole": lambda config, settings: (
+        _is_timed(config, settings) and "select" not in settings
+    ),
     "several_models": _has_several_models,
     "several_sizes": lambda config, settings: len(settings.get("train_sizes", [])) > 1,
     "curves": lambda config, settings: settings.get("curves", False),

@@ -75,6 +75,12 @@ def strategies(names: Iterable[str]) -> dict[str, tuple[str, str]]:
     return {name: known.get(name) or next(free) for name in dict.fromkeys(names)}
 
 
+def models(names: Iterable[str]) -> dict[str, str]:
+    """Model -> colour."""
+    colours = itertools.cycle(sns.color_palette("colorblind").as_hex())
+    return dict(zip(dict.fromkeys(names), colours, strict=False))
+
+
 def phases(names: Iterable[str]) -> dict[str, tuple[tuple[float, float, float], str]]:
     """Phase -> (colour, hatch)."""
     pairs = zip(itertools.cycle(sns.color_palette("muted")), itertools.cycle(HATCHES), strict=False)

@@ -17,10 +17,10 @@ from allcores_study.analysis.wording import (
     comma_separated,
     comparable,
     count,
+    in_a_row,
     left_out,
     mark,
     one_of,
-    p_value,
     possible,
 )
 from allcores_study.config import grid
@@ -37,17 +37,18 @@ MIXED = {
     "exclusive": "whether they were alone on the machine",
     "pinned": "whether their processes were pinned to cores",
 }
-OPTIMISTIC = "The best of several held-out scores is an optimistic estimate."
-# Findings on models that are not the best, in the order in which they are told.
+OPTIMISTIC = "The best of several scores is an optimistic estimate of its score on new data."
+# Finding on models that are not the best -> what they are, in the order of the sentences.
 OF_OTHERS = {
-    comparison.DIFFERS: "Significantly worse",
-    comparison.NOT_SIGNIFICANT: "No significant difference",
-    comparison.IDENTICAL: "The same in every pair of runs",
-    comparison.UNKNOWN: "Not tested, because the pairs of runs show no spread",
-    NOT_RANKED: "Not ranked, because runs diverged",
-    MISSING: "Not ranked, because runs are missing",
-    UNDEFINED: "Not ranked, because it is not defined in all runs",
+    comparison.NOT_SIGNIFICANT: "statistically indistinguishable from it",
+    comparison.IDENTICAL: "identical to it in every pair of runs",
+    comparison.DIFFERS: "significantly worse",
+    comparison.UNKNOWN: "not tested, because the pairs of runs show no spread",
+    NOT_RANKED: "not ranked, because runs diverged",
+    MISSING: "not ranked, because runs are missing",
+    UNDEFINED: "not ranked, because the score is not defined in all runs",
 }
+SMALL = 0.01  # a difference of scores between 0 and 1 of which only the table reports how large
 MOST_NAMES = 6  # for each finding
 DISTURBED = "the runs were disturbed"
 
@@ -126,9 +127,11 @@ def sentences(
         facts: products.Facts.
         notes: on the data.
     """
+    ranked = frames.get("models_table", pd.DataFrame({"finding": []}))
     lines = [
         *lead(frames, facts),
         *(f"Please check: {note}." for note in notes),
+        *([OPTIMISTIC] if (ranked["finding"] == BEST).any() and len(ranked) > 1 else []),
         *of_conditions(frames["runs"]),
     ]
     for name in names:
@@ -162,17 +165,19 @@ def bottom_line(frames: dict[str, pd.DataFrame], facts: Facts) -> Iterator[str]:
 
 def _speeds(frames: dict[str, pd.DataFrame], facts: Facts) -> Iterator[str]:
     differences = frames.get("comparison_table")
+    if "speed_table" not in frames:  # there is one setup
+        return
     for names, rows in by_model(frames["speed_table"]):
         base = base_of(rows, facts)
         if base is None:
-            yield f"{names}: no comparison of speed: the baseline {facts.baseline} is missing."
+            yield f"{names}: speeds are not compared: the baseline {facts.baseline} is missing."
             continue
         group = comparable(rows, base, facts)
         if len(group) < 2:
             if (rows["note"] == tidy.OTHER_CONDITIONS).any():
                 yield (
-                    f"{names}: no comparison of speed: the setups were timed under different "
-                    "conditions."
+                    f"{names}: speeds are not compared, because the setups were timed under "
+                    "different conditions."
                 )
             continue
         fastest = group.loc[group["samples_per_second"].idxmax()]
@@ -185,28 +190,51 @@ def _speeds(frames: dict[str, pd.DataFrame], facts: Facts) -> Iterator[str]:
 
 
 def _best_models(table: pd.DataFrame, metric: Metric) -> Iterator[str]:
-    """The best model and schedule on each dataset, and which others differ from it."""
+    """The best model and schedule on each dataset, and how the others differ from it; what only a
+    reader of the table needs, such as p values, is left to that."""
     shown = tidy.varying(table, ["dataset", "train_size"])
     named = ["model", *tidy.varying(table, ["schedule"])]  # as "lenet with cosine"
     for _, group in table.groupby(["dataset", "train_size"], sort=False):
-        first = group.iloc[0]
-        where = f", {style.title(shown, first[shown])}" if shown else ""
-        is_chosen = first["finding"] == BEST and len(group) > 1
-        if first["finding"] != BEST and len(group) > 1:
-            yield f"Held-out {metric}{where}: no model is ranked, since each lacks some scores."
+        first, others = group.iloc[0], group.iloc[1:]
+        where = f" on {style.title(shown, first[shown])}" if shown else ""
+        if first["finding"] != BEST and len(others):
+            yield f"No model is ranked{where}, because each lacks some scores."
             continue
-        parts = [f"{'Best held-out' if is_chosen else 'Held-out'} {metric}{where}: "]
-        parts[0] += f"{_title(first[named])}, {_score(first, metric)}."
-        for finding, title in OF_OTHERS.items():
-            rows = group[group["finding"] == finding]
-            names = [
-                f"{_title(row[named])}{_difference(row, metric)}" for _, row in rows.iterrows()
-            ]
-            if names and len(group) > 1:
-                if len(names) > MOST_NAMES:
-                    names[MOST_NAMES - 1 :] = [f"{len(names) - MOST_NAMES + 1} more"]
-                parts.append(f"{title}: {'; '.join(names)}.")
-        yield " ".join([*parts, *([OPTIMISTIC] if is_chosen else [])])
+        name, score = _title(first[named]), f"{metric} {_score(first, metric)}"
+        if not len(others):
+            yield f"{name} reached{where} {score}."
+            continue
+        sentences = [f"{name} scored best{where}: {score}."]
+        for what, rows in _alike(others, metric).items():
+            names = [_title(row[named]) + _distance(row, metric) for row in rows]
+            if len(names) > MOST_NAMES:
+                names[MOST_NAMES - 1 :] = [f"{len(names) - MOST_NAMES + 1} others"]
+            sentences.append(f"{in_a_row(names)} {'is' if len(names) == 1 else 'are'} {what}.")
+        yield " ".join(sentences)
+
+
+def _alike(rows: pd.DataFrame, metric: Metric) -> dict[str, list[pd.Series]]:
+    """What some models are, in the words of OF_OTHERS -> their rows."""
+    found: dict[str, list[pd.Series]] = {what: [] for what in OF_OTHERS.values()}
+    for _, row in rows.iterrows():
+        what = OF_OTHERS[row["finding"]]
+        if row["finding"] == comparison.NOT_SIGNIFICANT and not _is_small(row, metric):
+            what = f"not significantly worse with {count(int(row['pairs']), 'run')} of each"
+        found.setdefault(what, []).append(row)
+    return {what: alike for what, alike in found.items() if alike}
+
+
+def _is_small(row: pd.Series, metric: Metric) -> bool:
+    """Whether the difference to the best model is too small to be named in a sentence."""
+    return bool(metric.unit) and abs(row["difference"]) < SMALL
+
+
+def _distance(row: pd.Series, metric: Metric) -> str:
+    """How far a model is from the best one, in brackets; "": that was not tested, or is small."""
+    if pd.isna(row["p_corrected"]) or _is_small(row, metric):
+        return ""
+    direction = "lower" if row["difference"] < 0 else "higher"
+    return f" ({metric.points(abs(row['difference']), 1)} {direction})"
 
 
 def _title(names: Iterable[str]) -> str:
@@ -217,25 +245,16 @@ def _title(names: Iterable[str]) -> str:
 def _score(row: pd.Series, metric: Metric) -> str:
     if pd.isna(row["score"]):
         is_diverged = row["finding"] == NOT_RANKED
-        return "none: all runs diverged" if is_diverged else "none: not defined in any run"
+        return "none, since all runs diverged" if is_diverged else "not defined in any run"
     return metric.text(row["score"], 1) + _interval(row["low_95"], row["high_95"], metric)
 
 
 def _interval(low: float, high: float, metric: Metric) -> str:
-    """In brackets; "": there is none, or it says nothing."""
-    if pd.isna(low) or (metric.unit and high - low > WIDEST):
+    """In brackets; "": there is none, as of one run."""
+    if pd.isna(low):
         return ""
-    return f" (95 % interval: {metric.interval(low, high)})"
-
-
-def _difference(row: pd.Series, metric: Metric) -> str:
-    """How far a model is from the best one, in brackets; "": that was not tested."""
-    if pd.isna(row["p_corrected"]):
-        return ""
-    text = f"{metric.points(abs(row['difference']), 1)}, corrected {p_value(row['p_corrected'])}"
-    if row["finding"] == comparison.NOT_SIGNIFICANT:
-        text += f"; {possible(row['at_most'], metric)}"
-    return f" ({text})"
+    few = "; too few runs to say more" if metric.unit and high - low > WIDEST else ""
+    return f" (95 % interval: {metric.interval(low, high)}{few})"
 
 
 def _best_scores(runs: pd.DataFrame, metric: Metric) -> Iterator[str]:
@@ -264,12 +283,9 @@ def _best_scores(runs: pd.DataFrame, metric: Metric) -> Iterator[str]:
         first = ties.iloc[0]
         setups = [_setup(row) for _, row in ties.iterrows()]
         title, interval = style.title(shown, first[shown]), _interval(*first["interval"], metric)  # type: ignore[call-arg]
-        listed.append(f"{title} {metric.text(best, 1)}{interval} with {one_of(setups)}")
-    if len(table) == 1:
-        yield f"Held-out {metric}: {listed[0]}."
-        return
-    caution = f" {OPTIMISTIC}" if len(table) > len(listed) else ""
-    yield f"Best held-out {metric} of each model: {'; '.join(listed)}.{caution}"
+        listed.append(f"{title} {metric.text(best, 1)}{interval}, with {one_of(setups)}")
+    best = "The best " if len(table) > len(listed) else ""
+    yield f"{best}{metric} on the test folds: {'; '.join(listed)}."
 
 
 def _setup(row: pd.Series) -> str:
@@ -285,10 +301,10 @@ def _for_one_run(fastest: pd.Series, base: pd.Series, group: pd.DataFrame, other
     """
     if fastest.name == base.name:
         if (group["note"] == tidy.CONTENDED).any():
-            return f"which setup is fastest for a single run cannot be said: {DISTURBED}{others}."
-        return f"for a single run, nothing is faster than {_named(base)}{others}."
+            return f"the fastest setup of a single run is unknown, because {DISTURBED}{others}."
+        return f"nothing trains a single run faster than {_named(base)}{others}."
     return (
-        f"a single run is fastest with {_named(fastest)}: {fastest['speedup']:.2f} x the speed of "
+        f"{_named(fastest)} trains a single run fastest, {fastest['speedup']:.2f} times as fast as "
         f"{_named(base)}{_doubt(fastest, base, 1, 1)}{others}."
     )
 
@@ -311,11 +327,11 @@ def _for_many_runs(efficient: pd.Series, base: pd.Series, group: pd.DataFrame) -
     doubt = _doubt_of_many(group)
     if efficient.name == base.name:
         return (
-            f"For many runs, {style.setup_text(base)} on {count(base['cores'], 'core')} per run "
-            f"gives the most throughput: run folds and seeds side by side{doubt}."
+            f"Of many runs, {style.setup_text(base)} trains the most per hour, "
+            f"{count(base['cores'], 'core')} each, side by side{doubt}."
         )
     return (
-        f"For many runs, {style.setup_text(efficient)} gives the most throughput: "
+        f"Of many runs, {style.setup_text(efficient)} trains the most per hour: "
         f"{efficient['samples_per_second'] / efficient['cores']:,.1f} samples/s per core against "
         f"{base['samples_per_second'] / base['cores']:,.1f} with {style.setup_text(base)}"
         f"{_doubt(efficient, base, efficient['cores'], base['cores']) or doubt}."
@@ -327,7 +343,7 @@ def _doubt_of_many(group: pd.DataFrame) -> str:
     if (group["note"] == tidy.CONTENDED).any():
         return f" (uncertain: {DISTURBED})"
     if group["conditions"].str.startswith("alone").all():
-        return " (uncertain: each was timed alone; side by side, runs slow one another down)"
+        return " (uncertain: each was timed alone, and runs side by side slow each other down)"
     return ""
 
 

@@ -121,6 +121,12 @@ def comma_separated(values: Iterable[object]) -> str:
     return ", ".join(map(str, values))
 
 
+def in_a_row(values: Sequence[str]) -> str:
+    """ "a", "a and b", or "a, b and c"."""
+    *others, last = values
+    return f"{comma_separated(others)} and {last}" if others else last
+
+
 def one_of(values: list[str], most: int = 3) -> str:
     """Equally good alternatives in words: "a, or b, or 3 others"."""
     others = [f"{len(values) - most} others"] if len(values) > most + 1 else values[most:]

@@ -54,11 +54,15 @@ def test_others_are_compared_with_the_best_in_pairs_of_runs():
 
 def test_it_is_said_in_a_sentence_for_each_finding():
     sentence = said(runs(["best", "near", "far"]))
-    assert sentence.startswith("Best held-out accuracy: best, 95.0% (95 % interval: 9")
-    assert "Significantly worse: far (14.2 points, corrected p " in sentence
-    expected = "near (0.5 points, corrected p = 1.000; the 95 % interval reaches "
-    assert f"No significant difference: {expected}" in sentence
-    assert sentence.endswith("The best of several held-out scores is an optimistic estimate.")
+    assert sentence == (
+        "best scored best: accuracy 95.0% (95 % interval: 93.2 to 96.3). near is statistically "
+        "indistinguishable from it. far (14.2 points lower) is significantly worse."
+    )
+    lower = runs(["best", "near"])
+    lower.loc[lower["model"] == "near", "score"] -= [0.01, 0.03, 0.02, 0.02]
+    assert said(lower).endswith(
+        "near (2.5 points lower) is not significantly worse with 4 runs of each."
+    )
 
 
 def test_it_is_known_how_large_a_difference_is_possible():
@@ -70,7 +74,7 @@ def test_it_is_known_how_large_a_difference_is_possible():
 
 
 def test_equal_ones_are_told_to_be_equal():
-    assert "The same in every pair of runs: same." in said(runs(["best", "same"]))
+    assert "same is identical to it in every pair of runs." in said(runs(["best", "same"]))
 
 
 def test_other_setups_of_a_model_are_not_rivals():
@@ -88,26 +92,28 @@ def test_one_of_which_runs_diverged_is_not_ranked():
     assert ranking.index[0] == "far"
     assert ranking["finding"]["far"] == "best"
     assert set(ranking["finding"][["best", "same"]]) == {"not ranked: some of its runs diverged"}
-    assert "Not ranked, because runs diverged: best; same." in said(frame)
+    assert "best and same are not ranked, because runs diverged." in said(frame)
 
 
 def test_one_whose_metric_is_not_defined_in_all_runs_is_not_ranked():
     frame = runs(["best", "far"])
     frame.loc[(frame["model"] == "best") & (frame["split"] == "fold 0 of 2"), "score"] = np.nan
     assert table(frame)["finding"].to_list()[1] == "not ranked: not defined in some of its runs"
-    assert "Not ranked, because it is not defined in all runs: best." in said(frame)
+    assert "best is not ranked, because the score is not defined in all runs." in said(frame)
 
 
 @pytest.mark.parametrize("names", [["best"], ["near"]])
 def test_one_alone_is_the_best_of_nothing(names):
     sentence = said(runs(names))
-    assert sentence.startswith(f"Held-out accuracy: {names[0]}, 9")
+    assert sentence.startswith(f"{names[0]} reached accuracy 9")
     assert "optimistic" not in sentence
 
 
-def test_an_interval_that_is_wider_than_a_score_can_be_is_not_told():
+def test_a_wide_interval_is_reported_with_its_reason():
     frame = runs(["best"])[:2].assign(score=[0.1, 0.9])
-    assert said(frame) == "Held-out accuracy: best, 50.0%."
+    assert said(frame) == (
+        "best reached accuracy 50.0% (95 % interval: 0.0 to 100.0; too few runs to say more)."
+    )
 
 
 def test_methods_say_how_models_were_compared():
@@ -134,5 +140,5 @@ def test_it_is_uncertain_that_nothing_is_faster_than_disturbed_runs(note):
         }
     )
     (sentence,) = verdict.bottom_line({"speed_table": setups}, FACTS)
-    assert ("cannot be said: the runs were disturbed" in sentence) == bool(note)
-    assert ("nothing is faster than serial." in sentence) == (not note)
+    assert ("is unknown, because the runs were disturbed" in sentence) == bool(note)
+    assert ("nothing trains a single run faster than serial." in sentence) == (not note)

@@ -30,13 +30,13 @@ def test_a_model_that_lacks_runs_is_not_ranked():
     assert list(ranking.index) == ["steady", "lucky"]
     assert ranking["finding"]["lucky"] == "not ranked: some of its runs are missing"
     sentence = said(frame)
-    assert sentence.startswith("Best held-out accuracy: steady")
-    assert "Not ranked, because runs are missing: lucky." in sentence
+    assert sentence.startswith("steady scored best: accuracy")
+    assert "lucky is not ranked, because runs are missing." in sentence
     assert "worse" not in sentence
     (sentence,) = verdict._best_models(
         table(frame[(frame["model"] == "lucky") | (frame["split"] != "fold 1 of 2")]), FACTS.metric
     )
-    assert sentence == "Held-out accuracy: no model is ranked, since each lacks some scores."
+    assert sentence == "No model is ranked, because each lacks some scores."
 
 
 @given(
@@ -87,9 +87,9 @@ def test_the_fastest_of_the_table_is_named(drawn):
     text = " ".join(verdict.bottom_line({"speed_table": speed_table}, FACTS_OF_ALL))
     assert "  " not in text
     top = speed_table.loc[speed_table["speedup"].fillna(0).idxmax()]
-    if top["speedup"] > 1 and "no comparison of speed" not in text:
+    if top["speedup"] > 1 and "speeds are not compared" not in text:
         assert style.setup_text(top) in text
-    for name in ("nothing is faster", "is fastest with"):
+    for name in ("nothing trains a single run faster", "trains a single run fastest"):
         if name in text:
             assert wording.base_of(speed_table, FACTS_OF_ALL) is not None
 
@@ -97,17 +97,17 @@ def test_the_fastest_of_the_table_is_named(drawn):
 def test_a_setup_that_only_repeats_the_baseline_is_told_where_it_was_faster():
     repeat = [made("ddp", 1, fold, 0.8, 9.0) for fold in range(2)]
     (sentence,) = said_first([*RUNS[:2], *repeat, made("ddp", 2, 0, 0.8, 20.0)])
-    told = "nothing is faster than serial (ddp computes the same as serial and was timed at 1.2"
-    assert told in sentence
+    assert "nothing trains a single run faster than serial (ddp computes the same as" in sentence
+    assert "serial and was timed at 1.2" in sentence
     # A lone accelerator does not: it may be another device.
     fast = [made("accelerator", 1, fold, 0.8, 1.0) for fold in range(2)]
     (sentence,) = said_first([*RUNS, *fast])
-    assert "a single run is fastest with accelerator: 10." in sentence
+    assert "accelerator trains a single run fastest, 10." in sentence
     # Nor is serial a repeat of two workers.
     facts = dataclasses.replace(FACTS, baseline="ddp")
     slow = [made("ddp", 2, fold, 0.8, 30.0) for fold in range(2)]
     (sentence,) = verdict.bottom_line({"speed_table": read_back(speeds([*slow, *RUNS[:2]]))}, facts)
-    assert "a single run is fastest with serial" in sentence
+    assert "serial trains a single run fastest" in sentence
 
 
 def test_setups_that_mix_conditions_are_not_compared():
@@ -116,19 +116,19 @@ def test_setups_that_mix_conditions_are_not_compared():
     assert list(rows["note"]) == ["other conditions"] * 2
     assert rows["speedup"].isna().all()
     (sentence,) = verdict.bottom_line({"speed_table": read_back(rows)}, FACTS)
-    assert sentence.startswith("mlp: no comparison of speed: the setups were timed under different")
+    assert sentence.startswith("mlp: speeds are not compared, because the setups were timed under")
 
 
 @pytest.mark.parametrize(
     ("change", "doubt"),
     [
-        ({}, "(uncertain: each was timed alone; side by side, runs slow one another down)"),
+        ({}, "(uncertain: each was timed alone, and runs side by side slow each other down)"),
         ({"contended": True}, "(uncertain: the runs were disturbed)"),
     ],
 )
 def test_what_holds_of_many_runs_is_doubted(change, doubt):
     runs = [one | {"cores": one["cores"] | change} for one in RUNS]
-    assert said_first(runs)[0].endswith(f"run folds and seeds side by side {doubt}.")
+    assert said_first(runs)[0].endswith(f"1 core each, side by side {doubt}.")
 
 
 def test_a_run_that_was_stopped_is_no_slower_and_is_noted():
@@ -241,7 +241,7 @@ def test_setups_are_compared_on_the_same_folds():
 
 def test_a_score_that_is_not_defined_has_not_diverged():
     frame = runs_of_models(["best"]).assign(score=np.nan)
-    assert said(frame) == "Held-out accuracy: best, none: not defined in any run."
+    assert said(frame) == "best reached accuracy not defined in any run."
 
 
 def test_parameters_of_a_model_are_those_of_its_runs():

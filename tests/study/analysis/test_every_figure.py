@@ -42,7 +42,7 @@ WITHOUT_SETUPS = {
 }
 # What is written at the axes of each figure, with units.
 AXES = {
-    "accuracy_figure": ["held-out accuracy (%)"],
+    "accuracy_figure": ["accuracy (%) on the test folds"],
     "confusion_figure": ["predicted class", "true class", "% of the true class"],
     "elapsed_figure": ["cores", "training time per 1,000 samples (s)"],
     "learning_curve_figure": ["epoch", "training time (s)", "held-out accuracy (%)"],

@@ -54,11 +54,13 @@ def test_a_study_ends_with_what_it_asks_for():
         return {product.name for product in products.of_study(config, "s")}
 
     least = of()
-    assert {"accuracy_table", "speed_table", "comparison_table", "phases_figure"} <= least
+    assert {"accuracy_table", "comparison_table", "loss_figure"} <= least
+    assert not {"speed_table", "phases_figure", "utilisation_figure"} & least, "of one setup"
     assert of(curves=False) == least
     assert {"learning_curve_figure", "target_table"} <= of(curves=True, target_accuracy=0.9) - least
     assert {"size_table", "size_figure"} <= of(train_sizes=[10, 20]) - least
-    assert {"speedup_figure"} <= of(strategies=["serial", "ddp"]) - least
+    timed = {"speed_table", "phases_figure", "utilisation_figure", "speedup_figure"}
+    assert timed <= of(strategies=["serial", "ddp"]) - least
     assert {"staleness_figure"} <= of(strategies=["serial", "hogwild"]) - least
     assert {"packing_table", "packing_figure"} <= of(against="other") - least
     assert {"elapsed_table", "elapsed_figure"} <= of(references=[{"seconds": 1}]) - least
@@ -69,7 +71,7 @@ def test_a_verdict_waits_only_for_what_it_speaks_of():
     asked = {"datasets": ["digits"], "folds": 3, "models": ["lenet"], "strategies": ["hogwild"]}
     of_study = products.of_study({"models": {"lenet": {}}, "studies": {"s": asked}}, "s")
     names = [product.name for product in of_study if product.inputs_of_sentences]
-    assert {"speed_table", "accuracy_table", "staleness_figure"} <= {*names}
+    assert {"accuracy_table", "staleness_figure"} <= {*names}
     assert not {"phases_figure", "packing_table"} & {*names}
 
 

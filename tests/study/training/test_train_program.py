@@ -9,9 +9,9 @@ import pytest
 from conftest import ENVIRONMENT, ROOT, train_program
 
 from allcores.files import read_json
-from allcores_study.config import registry
+from allcores_study.config import commandline, registry
 from allcores_study.data import storage
-from allcores_study.training import commandline, recipes
+from allcores_study.training import recipes
 
 
 def train(*flags, cwd):

@@ -1,4 +1,4 @@
-"""Plot held-out scores: every run as a dot, and the mean of repeats with its 95 % interval."""
+"""Plot scores: all models on one axis, every run as a dot, means of repeats with 95 % intervals."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from allcores_study.analysis import comparison, style, tidy
+from allcores_study.config import grid
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from allcores_study.analysis.products import Facts
@@ -17,44 +19,68 @@ if TYPE_CHECKING:
 TITLE = "{metric}"
 SECTION = "{metric}"
 WHEN = "learnable"
-ORDER = 56
-LEADING = 5
+ORDER = 46
+LEADING = 4
 CAPTION = """
-Held-out {metric}. Faint dots are single runs (folds and seeds); the marker is their mean and the
-bar its 95 % interval, corrected for folds that share training samples. Runs that diverged are
-counted in the label, not averaged. Colour and marker tell the strategies apart.
+{metric} on the test folds, the best at the top. Faint dots: single runs (folds and seeds). Marker:
+their mean. Bar: its 95 % interval, corrected for folds that share training samples. Colour: the
+model. Dashed line: the {metric} of always predicting the most frequent class. Triangles: published
+scores. Runs that diverged are counted in the label, not averaged.
 """
+MOST_ROWS = 40  # the best of more are drawn
 
 
-def figure(runs: pd.DataFrame, facts: Facts) -> Figure:
-    """One panel per dataset and model; a row per schedule and setup."""
-    colours = style.strategies(runs["strategy"])
-    setups = runs.drop_duplicates(tidy.SETTINGS)
-    rows = setups.groupby(["model", "dataset", "train_size"]).size().max()
-    options = {"height": 0.9 + 0.36 * rows, "sharex": runs["dataset"].nunique() == 1}
-    figure, panels = style.panels_of(runs, width=4.4, columns=3, **options)
-    for panel, group in panels:
-        labels = []
-        for row, (_, repeats) in enumerate(group.groupby(tidy.SETTINGS, sort=False)):
-            colour, marker = colours[repeats["strategy"].iloc[0]]
-            scores = facts.metric.scale * repeats["score"].to_numpy()
-            mean = np.nanmean(scores) if not np.isnan(scores).all() else np.nan
-            ends = facts.metric.scale * np.array(comparison.interval(repeats, facts.metric))
-            panel.plot(scores, np.full(len(scores), row), "o", color=colour, alpha=0.3, ms=4)
-            panel.errorbar(
-                mean,
-                row,
-                xerr=[[mean - ends[0]], [ends[1] - mean]],
-                fmt=marker,
-                color=colour,
-                capsize=3,
-                ms=7,
-                mec="white",
-            )
-            diverged = repeats["diverged"].count()
-            mark = f" ({diverged} of {len(repeats)} diverged)" if diverged else ""
-            schedule, setup = repeats["schedule"].iloc[0], style.setup_text(repeats.iloc[0])
-            labels.append(f"{schedule}: {setup}{mark}")
-        panel.set_xlabel(f"held-out {facts.metric.axis}")
-        style.name_rows(panel, labels)
+def figure(runs: pd.DataFrame, classes: pd.DataFrame, facts: Facts) -> Figure:
+    """One panel per dataset and training-set size; a row per model, schedule and setup."""
+    colours = style.models(runs["model"])
+    places = list(runs.groupby(["dataset", "train_size"], sort=False))
+    most = min(MOST_ROWS, max(group.groupby(tidy.SETTINGS).ngroups for _, group in places))
+    figure, panels = style.panels(len(places), width=7, height=1.1 + 0.3 * most, columns=1)
+    named = tidy.varying(runs, ["schedule", "strategy", "nodes", "workers", "threads"])
+    for panel, ((dataset, train_size), group) in zip(panels, places, strict=True):
+        rows = [repeats for _, repeats in group.groupby(tidy.SETTINGS, sort=False)]
+        # Without a score, NaN, rows come last.
+        rows.sort(key=lambda repeats: -facts.metric.sign * repeats["score"].mean())
+        rows = rows[:MOST_ROWS]
+        for row, repeats in enumerate(rows):
+            _draw(panel, row, repeats, colours[repeats["model"].iloc[0]], facts)
+        if facts.metric.name == "accuracy" and len(classes):
+            _draw_chance(panel, classes[classes["dataset"] == dataset])
+        style.name_rows(panel, [_label(repeats, named) for repeats in rows])
+        panel.set_xlabel(f"{facts.metric.axis} on the test folds")
+        if len(places) > 1:
+            panel.set_title(style.title(["dataset", "train_size"], (dataset, train_size)))
     return figure
+
+
+def _draw(panel: Axes, row: int, repeats: pd.DataFrame, colour: str, facts: Facts) -> None:
+    """Draw the runs of one setup, their mean, its interval, and what others have published."""
+    scores = facts.metric.scale * repeats["score"].to_numpy()
+    mean = np.nanmean(scores) if not np.isnan(scores).all() else np.nan
+    low, high = facts.metric.scale * np.array(comparison.interval(repeats, facts.metric))
+    panel.plot(scores, np.full(len(scores), row), "o", color=colour, alpha=0.3, ms=4)
+    look = {"fmt": "o", "color": colour, "capsize": 3, "ms": 7, "mec": "white"}
+    panel.errorbar(mean, row, xerr=[[mean - low], [high - mean]], **look)
+    for reference in facts.references:
+        if reference["model"] == repeats["model"].iloc[0] and "score" in reference:
+            score = facts.metric.scale * reference["score"]
+            panel.plot(score, row - 0.3, "v", color="black", ms=5)
+
+
+def _draw_chance(panel: Axes, classes: pd.DataFrame) -> None:
+    """Draw the accuracy of always predicting the most frequent class."""
+    first = classes.drop_duplicates(["split", "class"])
+    samples = first.groupby("class")["samples"].sum()
+    panel.axvline(100 * samples.max() / samples.sum(), color="0.5", ls="--", lw=1)
+
+
+def _label(repeats: pd.DataFrame, named: list[str]) -> str:
+    """The model, with the schedule and the setup where these differ between rows."""
+    first, diverged = repeats.iloc[0], repeats["diverged"].count()
+    parts = [first["model"]]
+    if "schedule" in named and first["schedule"] != grid.NO_SCHEDULE.label:
+        parts.append(first["schedule"])
+    if {*named} - {"schedule"}:
+        parts.append(style.setup_text(first))
+    mark = f" ({diverged} of {len(repeats)} diverged)" if diverged else ""
+    return ", ".join(parts) + mark

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 TITLE = "where the time goes"
 SECTION = "speed"
-WHEN = "networks"
+WHEN = "timed"
 ORDER = 22
 CAPTION = """
 Where the time of an epoch goes, on the first worker: median seconds per phase, without the first

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 TITLE = "CPU utilisation"
 SECTION = "training"
+WHEN = "timed_whole"
 ORDER = 24
 CAPTION = """
 Cores in use over time while the study was running, coloured by strategy: CPU time of its runs,

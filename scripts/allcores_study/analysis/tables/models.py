@@ -17,7 +17,7 @@ TITLE = "which model and schedule is best?"
 SECTION = "{metric}"
 WHEN = "several_models"
 ORDER = 54
-LEADING = 4
+LEADING = 5
 CAPTION = """
 Held-out {metric} of each model and schedule, trained with **{base}**; *low 95*, *high 95*: the 95 %
 interval of the mean. *difference*: to the best one, in pairs of runs with the same fold and seed;

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 TITLE = "speed of every setup"
 SECTION = "speed"
+WHEN = "timed"
 ORDER = 20
 CAPTION = """
 Training speed of each setup; runs that differ in schedule, fold or seed are repeats of one another.
