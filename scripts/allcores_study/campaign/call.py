@@ -1,5 +1,7 @@
 """A call of snakemake: its config as runs, and what happens when it begins and when it ends."""
 
+from __future__ import annotations
+
 import atexit
 import contextlib
 import functools
@@ -11,6 +13,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from snakemake.iocontainers import Wildcards
 from snakemake.utils import update_config
@@ -35,6 +38,16 @@ from allcores_study.watching.events import Events, quiet
 from allcores_study.watching.ledger import Ledger
 from allcores_study.watching.progress_line import CallProgress, ProgressLine
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from logging import Logger
+
+    from snakemake.jobs import Job
+    from snakemake.workflow import Workflow
+
+    from allcores_study.config.candidates import Slot
+    from allcores_study.watching.journal import JobRecord, Journal
+
 # Set by profiles/allocation.sh: how a program is called on one of several nodes, how many cores
 # each has, and how many nodes there are.
 LAUNCHER, NODE_CORES, NODES = "ALLCORES_LAUNCHER", "ALLCORES_NODE_CORES", "ALLCORES_NODES"
@@ -57,7 +70,7 @@ class Call:
             their runs as if they were trained serially.
     """
 
-    def __init__(self, workflow, config):
+    def __init__(self, workflow: Workflow, config: dict[str, Any]) -> None:
         # Snakemake keeps all jobs in memory, none of them garbage: collecting less often saves a
         # large dry run a tenth of its time; not collecting at exit saves every call 0.4 s.
         gc.set_threshold(200_000)
@@ -67,7 +80,9 @@ class Call:
         self.is_main = internals.is_main_process(workflow)
         self.local_cores = internals.local_cores(workflow)
         self.launcher = os.environ.get(LAUNCHER, "")
-        self.open, self.journal, self.events = contextlib.ExitStack(), None, None
+        self.open = contextlib.ExitStack()
+        self.journal: Journal | None = None
+        self.events: Events | None = None
         self.goes_on = False
         self.given = internals.given(workflow)
         update_config(config, yaml_files.typed(internals.given_values(workflow)))
@@ -92,23 +107,23 @@ class Call:
         is_forked = self.warm(warm_start.TORCH) is not None and not self.launcher
         self.estimates = Estimates(self.table, self.folder, self.most_cores, is_forked)
 
-    def _unlock(self):
+    def _unlock(self) -> None:
         """Remove the lock of an earlier turn of this job of SLURM, unless another call has it."""
         record = journal.read_call(self.folder)
         is_own = record is None or record.batch_job == os.environ.get("SLURM_JOB_ID", "")
-        if is_own or record.is_going_on is False:
+        if is_own or record.is_going_on is False:  # type: ignore[union-attr]
             internals.unlock(self.folder.path)
 
-    def _if_given(self, *counts):
+    def _if_given(self, *counts: int | None) -> tuple[int | None, ...]:
         """The counts, or None for each of them where one core may be what Snakemake assumes of a
         dry run that was given none."""
         has_flag = any(word.startswith(("--cores", "-c", "--jobs", "-j")) for word in sys.argv)
         return counts if self.local_cores != 1 or has_flag else (None,) * len(counts)
 
-    def _check(self, cores, nodes):
+    def _check(self, cores: int | None, nodes: int | None) -> None:
         stop_at(checks.findings(self.merged_config, self.files, cores, nodes, commands.cores_flag))
 
-    def _expand(self):
+    def _expand(self) -> None:
         """Set config, table and undecided."""
         config = sweeps.expanded(self.merged_config)
         # A job of a cluster uses what the call that submitted it has chosen.
@@ -119,40 +134,40 @@ class Call:
         self.table = suggestions.table(self.config, self.folder)
 
     @property
-    def cores_of_a_run(self):
+    def cores_of_a_run(self) -> int | None:
         """How many cores a run can have in this call; None: on a cluster."""
         return int(os.environ[NODE_CORES]) if self.launcher else self.local_cores
 
     @property
-    def most_cores(self):
+    def most_cores(self) -> int:
         """The cores of this call; on a cluster, the most that a run takes on a node."""
         return self.cores_of_a_run or max(run.cores_on_node for run in self.table.runs.values())
 
     @property
-    def cores_of_a_report(self):
+    def cores_of_a_report(self) -> int:
         """How many cores draw the figures of a study, as reports are made side by side."""
         cores = min(DRAWING, self.local_cores or 1)
         return max(1, cores // max(1, len(self.studies)))
 
     @property
-    def nodes(self):
+    def nodes(self) -> int | None:
         """How many nodes a run can have in this call; None: on a cluster."""
         if self.launcher:
             return int(os.environ[NODES])
         return 1 if self.local_cores else None
 
     @property
-    def is_on_cluster(self):
+    def is_on_cluster(self) -> bool:
         """Whether jobs run elsewhere: submitted, or as steps on the nodes of an allocation."""
         return bool(self.launcher) or self.local_cores is None or not self.is_main
 
     @property
-    def cores_flag(self):
+    def cores_flag(self) -> str:
         """The cores that a run has on each of its nodes, for the shell."""
         return "$(({threads} / {resources.nodes}))" if self.launcher else "{threads}"
 
     @property
-    def wildcard_constraints(self):
+    def wildcard_constraints(self) -> dict[str, str]:
         values = self.table.wildcards() | {"selection": self.table.choices}
         patterns = {
             name: "|".join(re.escape(str(value)) for value in allowed)
@@ -161,33 +176,33 @@ class Call:
         numbers = dict.fromkeys(("folds", "inner", "number"), "[0-9]+")
         return patterns | numbers | {"call": "[0-9a-f]+", "made_of": marks.PATTERN}
 
-    def warm(self, process):
+    def warm(self, process: str) -> str | None:
         """The name of a warm process, where there is one: see campaign/warm_start.py."""
         return process if self.local_cores is not None and self.is_main else None
 
     @functools.cached_property
-    def data(self):
+    def data(self) -> DataJobs:
         """What the rules of data.smk call."""
         return DataJobs(self)
 
     @functools.cached_property
-    def runs(self):
+    def runs(self) -> RunJobs:
         """What the rules of train.smk call."""
         return RunJobs(self)
 
     @functools.cached_property
-    def selections(self):
+    def selections(self) -> SelectionJobs:
         """What the rule select_candidate calls."""
         return SelectionJobs(self)
 
     @functools.cached_property
-    def studies(self):
+    def studies(self) -> list[StudyJob]:
         """What the rules of each study's report call."""
         return [StudyJob(self, study, self.table) for study in self.table.studies]
 
-    def targets(self, wildcards):
+    def targets(self, wildcards: Wildcards) -> list[str]:
         """The files of every study, and lost runs and data that this call makes beside them."""
-        members = self.selections.members(self.table.selections.values())
+        members: Iterable[str | Slot] = self.selections.members(self.table.selections.values())
         members = dict.fromkeys((*self.table.required, *members))
         datas = (self.ledger.data(run) for run in self.table.runs.values())
         data = {mark for marks_of_run in datas for mark in marks_of_run}
@@ -196,14 +211,14 @@ class Call:
         return [*self.runs.request(members), *sorted(data), *reports]
 
     @functools.cached_property
-    def ledger(self):
+    def ledger(self) -> Ledger:
         """The Ledger of the results."""
         tell = functools.partial(print, file=sys.stderr)
         cores, is_spread = self.most_cores, self.is_on_cluster
         return Ledger(self.config, self.table, self.folder, cores, is_spread, tell)
 
     @functools.cache  # noqa: B019
-    def choose(self):
+    def choose(self) -> None:
         """Where `auto` is undecided, decide it and call snakemake again; a dry run says so. It may
         need data, which are prepared without."""
         if not self.undecided or internals.ends_with(self.workflow, "prepare_dataset"):
@@ -233,13 +248,13 @@ class Call:
         self.goes_on = True
         sys.exit(0)
 
-    def _write_config(self, config):
+    def _write_config(self, config: dict[str, Any]) -> None:
         """Write a whole config, with what --config gave, for programs to read."""
         file = Path(self.folder.config(config))
         file.parent.mkdir(parents=True, exist_ok=True)
         write_text(file, json.dumps(config))
 
-    def start(self, logger):
+    def start(self, logger: Logger) -> None:
         """Before the first job: check what can be checked, and begin to watch.
 
         Args:
@@ -272,7 +287,7 @@ class Call:
         cancel = None if is_local else functools.partial(slurm_jobs.cancel_pending, self.workflow)
         stopping.finish_by_signals(self.workflow, self._note_stop, logger.warning, cancel)
 
-    def _hold(self):
+    def _hold(self) -> None:
         """Keep other calls out of the results folder; after one that went on, begin again."""
         if lock := journal.lock_or_wait(self.folder):
             self.open.enter_context(lock)
@@ -281,7 +296,7 @@ class Call:
         sys.exit(0)
 
     @functools.cache  # noqa: B019
-    def try_out_models(self):
+    def try_out_models(self) -> None:
         """Keep other calls out, try out and time each model, unless the call is none that trains:
         a dry run, or a job that a call has submitted."""
         if not (self.is_main and self.executes):
@@ -295,16 +310,16 @@ class Call:
         self.estimates.read_again()  # the models have been timed now
 
     @property
-    def executes(self):
+    def executes(self) -> bool:
         """Whether jobs are going to run; known while Snakemake builds its graph, not before."""
         return internals.executes(self.workflow)
 
-    def _note_stop(self):
+    def _note_stop(self) -> None:
         """Note that the call is told to end: jobs that end badly from now on have not failed."""
         if self.events:
             self.events.is_told_to_stop = True
 
-    def _has_results(self, job):
+    def _has_results(self, job: Job) -> bool:
         """Whether the results of a job's runs are there, and are what is asked for."""
         paths = self._of_training(self.runs.paths_of_job, job.rule.name, job.wildcards)
         if not paths or not all(map(self.ledger.current, paths)):
@@ -312,19 +327,21 @@ class Call:
         marks.put_all(job.output)  # it may have been ended just before it did so
         return True
 
-    def _of_training(self, paths, rule, wildcards):
+    def _of_training(
+        self, paths: Callable[[Wildcards], Iterable[str]], rule: str, wildcards: Wildcards
+    ) -> list[str]:
         """What a function of RunJobs says of a job; []: it trains no runs."""
         is_training = rule in ("train", "train_several")
         return list(paths(Wildcards(fromdict=dict(wildcards)))) if is_training else []
 
-    def _warm_up(self):
+    def _warm_up(self) -> None:
         # A dataset comes first, and PANDAS prepares it: it can import while TORCH tries out models.
         prepares = not all(Path(self.folder.data(run)).exists() for run in self.table.runs.values())
         logs = f"{self.folder.path}/logs/warm_process"
         warm_start.start(warm_start.TORCH, f"{logs}_{warm_start.TORCH}.log")
         warm_start.start(warm_start.PANDAS, f"{logs}_{warm_start.PANDAS}.log", at_once=prepares)
 
-    def _watch(self, jobs, logger):
+    def _watch(self, jobs: list[Job], logger: Logger) -> None:
         possible = functools.partial(self._of_training, self.runs.paths_possible)
         paths = {path for job in jobs for path in possible(job.rule.name, job.wildcards)}
         runs = [self.table.runs[path] for path in self.table.runs if path in paths]
@@ -352,26 +369,26 @@ class Call:
         line.start()
         self.open.callback(line.close)
 
-    def _notice(self, progress, logger, job):
+    def _notice(self, progress: CallProgress, logger: Logger, job: JobRecord) -> None:
         """Take in a journal.JobRecord that has changed its state."""
         progress.notice(job)
         if job.state == journal.FAILED and not internals.is_verbose(self.workflow):
             logger.error("\n".join(closing.failure(job)))
-        elif job.state == journal.STOPPED and job.message and not self.events.is_told_to_stop:
+        elif job.state == journal.STOPPED and job.message and not self.events.is_told_to_stop:  # type: ignore[union-attr]
             logger.warning(f"  stopped: {job.title}: {job.message.splitlines()[0]}")
 
-    def end(self):
+    def end(self) -> None:
         """After the last job."""
         self.open.close()
         self._say_goodbye()
 
-    def _go_on(self):
+    def _go_on(self) -> None:
         """Call snakemake again as this process was called, if self.goes_on; the last at exit, as it
         was registered first."""
         if self.goes_on:
             os.execv(sys.executable, [sys.executable, "-m", "snakemake", *sys.argv[1:]])
 
-    def fail(self):
+    def fail(self) -> None:
         """After a job has failed, or the call was stopped."""
         self.open.close()
         if is_left := internals.is_told_to_leave(self.workflow):
@@ -381,7 +398,7 @@ class Call:
             study_jobs.make_without_missing(self)
         self._say_goodbye()
 
-    def _say_goodbye(self):
+    def _say_goodbye(self) -> None:
         if self.is_main:
             lines = closing.lines(self.folder, self.table, self.journal)
             with contextlib.suppress(OSError):  # of a terminal that was closed

@@ -1,19 +1,27 @@
 """Commands: calls of snakemake, and the flags of programs that take a config as it does."""
 
+from __future__ import annotations
+
 import argparse
 import os
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from allcores_study import programs, yaml_files
 from allcores_study.campaign import warm_start
 from allcores_study.config import registry
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from allcores_study.config.run import Run
+
 # Set by profiles/allocation.sh: how many CPUs SLURM counts in a core, its hardware threads.
 CORE_CPUS = "ALLCORES_CORE_CPUS"
 
 
-def again(files, pairs, snakefile):
+def again(files: Iterable[str | Path], pairs: Iterable[str], snakefile: str) -> str:
     """The command that makes all of this again, from this folder.
 
     Args:
@@ -33,24 +41,24 @@ def again(files, pairs, snakefile):
     return shlex.join(words)
 
 
-def cores_flag(cores):
+def cores_flag(cores: int) -> str:
     """The flag of this call, or of the batch job that it is in, that asks for so many cores."""
     if "SLURM_JOB_ID" in os.environ:
         return f"--cpus-per-task {cores * int(os.environ.get(CORE_CPUS, '1'))}"
     return f"--cores {cores}"
 
 
-def quoted(*words):
+def quoted(*words: object) -> str:
     """The command of these words, for the shell."""
     return shlex.join(map(str, words))
 
 
-def of_program(name, warm, *arguments):
+def of_program(name: str, warm: str | None, *arguments: object) -> str:
     """The call of scripts/NAME, for the shell; see warm_start.command()."""
     return quoted(*warm_start.command(programs.PROGRAMS / name, warm), *arguments)
 
 
-def srun(run, memory_mb):
+def srun(run: Run, memory_mb: int) -> list[str]:
     """What calls a program once on each node of a SLURM job, before the program."""
     limits = [f"--cpus-per-task={run.cores_on_node}", f"--mem={memory_mb}"]
     ends = ["--kill-on-bad-exit=1", "--wait=0", "--input=none", "--quiet"]
@@ -58,7 +66,7 @@ def srun(run, memory_mb):
     return ["srun", *nodes, *limits, *ends]
 
 
-def config_parser(description):
+def config_parser(description: str | None) -> argparse.ArgumentParser:
     """An argparse.ArgumentParser with the config flags of snakemake."""
     parser = argparse.ArgumentParser(
         description=description,
@@ -78,7 +86,9 @@ def config_parser(description):
     return parser
 
 
-def read_config(files, cores=None, pairs=()):
+def read_config(
+    files: Sequence[str | Path], cores: int | None = None, pairs: Sequence[str] = ()
+) -> dict[str, Any]:
     """The config in YAML files, merged as Snakemake does, its sweeps expanded.
 
     Args:

@@ -1,11 +1,20 @@
 """What the rules of data.smk call: datasets and folds."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from snakemake.io import ancient
 
 from allcores_study.campaign import commands
 from allcores_study.campaign.warm_start import PANDAS
 from allcores_study.config import grid
 from allcores_study.config.run import folds_file
+
+if TYPE_CHECKING:
+    from snakemake.iocontainers import OutputFiles, Wildcards
+
+    from allcores_study.campaign.call import Call
 
 
 class DataJobs:
@@ -15,15 +24,15 @@ class DataJobs:
         call: call.Call.
     """
 
-    def __init__(self, call):
+    def __init__(self, call: Call) -> None:
         self.call, self.config, self.folder = call, call.merged_config, call.folder
 
-    def inputs_of_folds(self, wildcards):
+    def inputs_of_folds(self, wildcards: Wildcards) -> list[str]:
         """The dataset; a job of a cluster finds it there."""
         mark = self.call.ledger.dataset(wildcards.dataset) if self.call.is_main else None
         return [ancient(mark)] if mark else []
 
-    def prepare_command(self, wildcards, output):
+    def prepare_command(self, wildcards: Wildcards, output: OutputFiles) -> str:
         """The call of scripts/prepare_dataset.py, for the shell."""
         return commands.of_program(
             "prepare_dataset.py",
@@ -34,7 +43,7 @@ class DataJobs:
             *["--mark", output[0]],
         )
 
-    def assign_command(self, wildcards, output):
+    def assign_command(self, wildcards: Wildcards, output: OutputFiles) -> str:
         """The call of scripts/assign_folds.py, for the shell."""
         count, seed = int(wildcards.folds), int(wildcards.seed)
         inner, place = int(getattr(wildcards, "inner", 0)), self.folder.dataset(wildcards.dataset)

@@ -1,11 +1,14 @@
 """What the rules of train.smk call: what each run is made from, and the resources it takes."""
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import math
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from snakemake.io import ancient
 
@@ -19,6 +22,14 @@ from allcores_study.config.candidates import Slot
 from allcores_study.config.run import AUTO, PATH
 from allcores_study.planning import dealing
 from allcores_study.training import recipes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from snakemake.iocontainers import InputFiles, OutputFiles, ResourceList, Wildcards
+
+    from allcores_study.campaign.call import Call
+    from allcores_study.config.run import Run
 
 PROGRAM = programs.PROGRAMS / "train.py"
 # Set by profiles/allocation.sh: the memory of the largest of its nodes.
@@ -34,33 +45,35 @@ class RunJobs:
         call: call.Call.
     """
 
-    def __init__(self, call):
+    def __init__(self, call: Call) -> None:
         self.call, self.config, self.table, self.folder = call, call.config, call.table, call.folder
         self.estimates, self.cores = call.estimates, call.cores_of_a_run
         self.turns = call.table.turns()
-        self.members = {}  # number of a job of several runs -> paths of these, or Slots
-        self.mark_of = {}  # path of a run that this call trains, or a Slot -> see request()
+        # Number of a job of several runs -> paths of these, or Slots.
+        self.members: dict[str, Sequence[str | Slot]] = {}
+        # Path of a run that this call trains, or a Slot -> see request().
+        self.mark_of: dict[str | Slot, str] = {}
 
-    def with_recipe(self, wildcards):
+    def with_recipe(self, wildcards: Wildcards) -> Run:
         """The run for which the recipe of these wildcards is measured."""
         return self.call.ledger.run_of_recipe[self.folder.recipe.format(**wildcards)]
 
-    def cores_of_recipe(self, wildcards):
+    def cores_of_recipe(self, wildcards: Wildcards) -> int:
         return self.call.ledger.cores_of_recipe(self.with_recipe(wildcards))
 
     @property
-    def node_mb(self):
+    def node_mb(self) -> int:
         """The memory of a node of the allocation, in MB; without one there is no limit."""
         return int(os.environ.get(NODE_MB, 10**9))
 
-    def memory_of_recipe(self, wildcards, attempt):
+    def memory_of_recipe(self, wildcards: Wildcards, attempt: int) -> int:
         needed = self._memory_mb(self.with_recipe(wildcards), attempt)
         return max(needed, min(2 * needed, self.node_mb))
 
-    def minutes_of_recipe(self, wildcards, attempt):
+    def minutes_of_recipe(self, wildcards: Wildcards, attempt: int) -> int:
         return attempt * self.estimates.minutes([self.with_recipe(wildcards)])
 
-    def calibrate_command(self, wildcards, output):
+    def calibrate_command(self, wildcards: Wildcards, output: OutputFiles) -> str:
         """The call of scripts/calibrate.py, for the shell."""
         run = self.with_recipe(wildcards)
         return commands.quoted(
@@ -71,17 +84,17 @@ class RunJobs:
             *["--mark", output[0]],
         )
 
-    def _call(self, program):
+    def _call(self, program: Path) -> list[Any]:
         if self.call.launcher:
             return warm_start.command_on_a_node(program)
         return warm_start.command(program, self.call.warm(TORCH))
 
     @property
-    def cluster_resources(self):
+    def cluster_resources(self) -> dict[str, Callable[..., int | str]]:
         """The resources, beside cores, by which runs are packed or that a cluster is asked for; an
         exclusive run gets a node to itself. Only those that are needed: each function that
         Snakemake calls slows down every dry run."""
-        needs = {"mem_mb": self.memory_mb}
+        needs: dict[str, Callable[..., int | str]] = {"mem_mb": self.memory_mb}
         if self.call.launcher or not self.cores:
             needs |= {"runtime": self.minutes}
         if self.call.launcher:
@@ -90,36 +103,37 @@ class RunJobs:
             needs |= {"nodes": self.nodes, "mpi": self.launcher, "tasks": self.nodes}
         return needs | ({"slurm_extra": self.slurm_extra} if self.table.exclusive else {})
 
-    def slurm_extra(self, wildcards):
+    def slurm_extra(self, wildcards: Wildcards) -> str:
         return self.options_of_sbatch if self.is_exclusive(wildcards) else self.of_profile
 
     @functools.cached_property
-    def of_profile(self):
+    def of_profile(self) -> str:
         """The options of sbatch that a profile gives all jobs."""
         return internals.default_text(self.call.workflow, "slurm_extra")
 
     @property
-    def options_of_sbatch(self):
+    def options_of_sbatch(self) -> str:
         """Those of a job that needs a node to itself."""
         return f"--exclusive {self.of_profile}".strip()
 
-    def nodes(self, wildcards):
+    def nodes(self, wildcards: Wildcards) -> int:
         return self._runs(wildcards)[0].nodes
 
-    def launcher(self, wildcards):
+    def launcher(self, wildcards: Wildcards) -> str:
         """What starts a program on all nodes of a cluster's job; "": there is only one node."""
         return "srun" if self.nodes(wildcards) > 1 else ""
 
-    def is_exclusive(self, wildcards):
+    def is_exclusive(self, wildcards: Wildcards) -> bool:
         return self.table.conditions[self._runs(wildcards)[0].path].exclusive
 
-    def inputs(self, wildcards):
+    def inputs(self, wildcards: Wildcards) -> list[str]:
         """What is made before the runs of a job begin: their data, what `auto` stands for, and the
         choices whose slots they are in. A run that is valid waits for nothing that is missing: were
         its data made again, Snakemake would train it again."""
         if not self.call.is_main:  # all of it is there
             return []
-        marks, ledger = {}, self.call.ledger
+        marks: dict[str, None] = {}
+        ledger = self.call.ledger
         for member in self._members(wildcards):
             run = self._run_of(member)
             needed = [*ledger.data(run), ledger.recipe(run)]
@@ -133,20 +147,20 @@ class RunJobs:
             marks |= dict.fromkeys(filter(None, needed))
         return list(map(ancient, marks))
 
-    def as_inputs(self, marks):
+    def as_inputs(self, marks: Iterable[str | None]) -> list[str]:
         """The inputs of what is made of runs. It is not made again for a mark that is there, unless
         runs are forced."""
         found = filter(None, marks)
         return list(found if self.is_forced else map(ancient, found))
 
     @functools.cached_property
-    def is_forced(self):
+    def is_forced(self) -> bool:
         """Whether all runs are to be trained again. Snakemake forces jobs that it knows; stored
         runs that are valid have none. A job of a cluster is told, see _members()."""
         forced = internals.forced_rules(self.call.workflow)
         return forced is None or not forced.isdisjoint(("train", "train_several"))
 
-    def request(self, members):
+    def request(self, members: Iterable[str | Slot]) -> list[str]:
         """The marks of runs. Those that are not valid are trained, in jobs of their own or in
         shared jobs, which have a mark each; stored runs that are valid have none.
 
@@ -161,11 +175,11 @@ class RunJobs:
         marks = [self.mark_of.get(member) or self.call.ledger.run(member) for member in members]
         return list(dict.fromkeys(filter(None, marks)))
 
-    def _is_to_train(self, member):
+    def _is_to_train(self, member: str | Slot) -> bool:
         is_open = self.is_forced or isinstance(member, Slot)
-        return is_open or not self.call.ledger.are_valid([member])
+        return is_open or not self.call.ledger.are_valid([member])  # type: ignore[list-item]
 
-    def _deal(self, members):
+    def _deal(self, members: list[str | Slot]) -> None:
         """Decide which of these share jobs. If the slots of several choices may hold the same run,
         they share one, which trains it once."""
         self.call.try_out_models()
@@ -180,7 +194,7 @@ class RunJobs:
                     alone += group
             self._deal_out(alone)
 
-    def _deal_out(self, members):
+    def _deal_out(self, members: Sequence[str | Slot]) -> None:
         """Deal out members of which no two may be the same run."""
         member_of = {self._named(member): member for member in members}
         for group in self._groups(member_of):
@@ -191,12 +205,12 @@ class RunJobs:
             else:
                 self.mark_of[path] = self.call.ledger.run_to_train(path)
 
-    def _named(self, member):
+    def _named(self, member: str | Slot) -> str:
         """The path of a member; of a Slot, that of a candidate, another one for each place."""
         is_slot = isinstance(member, Slot)
-        return self.table.choices[member.choice].path_in(member) if is_slot else member
+        return self.table.choices[member.choice].path_in(member) if is_slot else member  # type: ignore[union-attr, return-value]
 
-    def _groups(self, member_of):
+    def _groups(self, member_of: dict[str, str | Slot]) -> list[list[Run]]:
         """The groups of Runs that share a job.
 
         Args:
@@ -216,7 +230,7 @@ class RunJobs:
         groups = dealing.deal(short, work, cores, wanted, jobs, per_job)
         return [group for group in groups if len(group) > 1]
 
-    def _share(self, members):
+    def _share(self, members: Sequence[str | Slot]) -> None:
         """Have members share a job, and write them down for the process that trains them."""
         number = str(len(self.members))
         self.members[number] = members
@@ -229,7 +243,7 @@ class RunJobs:
             content = {"results": self.folder.path, "members": named, "is_forced": self.is_forced}
             write_json(file, content | {"runs": {}})
 
-    def _members(self, wildcards):
+    def _members(self, wildcards: Wildcards) -> Sequence[str | Slot]:
         """Paths or Slots of the runs of a job."""
         if not hasattr(wildcards, "number"):
             return [PATH.format(**wildcards)]
@@ -240,41 +254,41 @@ class RunJobs:
         self.is_forced = job["is_forced"]
         return [Slot(*one) if isinstance(one, list) else one for one in job["members"]]
 
-    def _run_of(self, member):
+    def _run_of(self, member: str | Slot) -> Run:
         """The Run at a path or in a Slot; while that is not known, the one with the most work that
         may be in it."""
         if self._is_known(member):
             return self.table.runs[self._path_of(member) or self._named(member)]
-        return self.table.runs[self._largest(member.choice, member.fold)]
+        return self.table.runs[self._largest(member.choice, member.fold)]  # type: ignore[union-attr]
 
-    def _is_known(self, member):
+    def _is_known(self, member: str | Slot) -> bool:
         """Whether it is known which run is at a path or in a Slot."""
         if not isinstance(member, Slot) or not self.call.is_main:
             return True
         return self.call.ledger.is_made(self.table.choices[member.choice])
 
     @functools.cache  # noqa: B019
-    def _largest(self, choice, fold):
+    def _largest(self, choice: str, fold: int | None) -> str:
         paths = self.table.choices[choice].paths_possible(Slot(choice, 0, fold)).values()
         return max(paths, key=lambda path: self.estimates.work(self.table.runs[path]))
 
-    def _runs(self, wildcards):
+    def _runs(self, wildcards: Wildcards) -> list[Run]:
         """The Runs of a job."""
         return list(map(self._run_of, self._members(wildcards)))
 
-    def paths_of_job(self, wildcards):
+    def paths_of_job(self, wildcards: Wildcards) -> list[str]:
         """Paths of the runs of a job that are known."""
         known = filter(self._is_known, self._members(wildcards))
         return list(filter(None, map(self._path_of, known)))
 
-    def _path_of(self, member):
+    def _path_of(self, member: str | Slot) -> str | None:
         is_slot = isinstance(member, Slot)
-        return self.call.selections.path_in(member) if is_slot else member
+        return self.call.selections.path_in(member) if is_slot else member  # type: ignore[arg-type, return-value]
 
-    def paths_to_train(self, wildcards):
+    def paths_to_train(self, wildcards: Wildcards) -> list[str]:
         """Paths of those that are trained: what a choice keeps may be there and valid, or be
         trained by another job of this call."""
-        paths = {}
+        paths: dict[Any, None] = {}
         for member in filter(self._is_known, self._members(wildcards)):
             path = self._path_of(member)
             is_member = not isinstance(member, Slot)
@@ -282,7 +296,7 @@ class RunJobs:
                 paths[path] = None
         return list(paths)
 
-    def paths_possible(self, wildcards):
+    def paths_possible(self, wildcards: Wildcards) -> Iterator[str]:
         """Paths of all runs that may be trained, before it is known which are."""
         for member in self._members(wildcards):
             if isinstance(member, Slot):
@@ -293,12 +307,12 @@ class RunJobs:
             else:
                 yield member
 
-    def recipe_inputs(self, wildcards):
+    def recipe_inputs(self, wildcards: Wildcards) -> list[str]:
         """The dataset; a job of a cluster finds it there."""
         mark = self.call.ledger.dataset(wildcards.dataset) if self.call.is_main else None
         return [ancient(mark)] if mark else []
 
-    def threads(self, wildcards, input):
+    def threads(self, wildcards: Wildcards, input: InputFiles) -> int:
         """The cores of a run: on all nodes if Snakemake packs them, else on one. An exclusive run
         claims every core, even if it uses fewer."""
         run = self._runs(wildcards)[0]  # of several, all occupy as many
@@ -311,7 +325,7 @@ class RunJobs:
             on_node = self.cores
         return on_node * (run.nodes if self.call.launcher else 1)
 
-    def priority(self, wildcards):
+    def priority(self, wildcards: Wildcards) -> float:
         """Exclusive runs come first, in turns, so that the others can then keep all cores busy; of
         the others the longest come first."""
         runs = self._runs(wildcards)
@@ -319,36 +333,36 @@ class RunJobs:
             return 1e8 - self.turns[runs[0].path]
         return math.fsum(map(self.estimates.seconds, runs))
 
-    def memory_mb(self, wildcards, attempt):
+    def memory_mb(self, wildcards: Wildcards, attempt: int) -> int:
         return max(self._memory_mb(run, attempt) for run in self._runs(wildcards))
 
-    def _memory_mb(self, run, attempt):
+    def _memory_mb(self, run: Run, attempt: int) -> int:
         needed = self.estimates.memory_mb(run) + SNAKEMAKE_MB * (self.cores is None)
         # More after a failure, but not more than a node of the allocation has.
         return max(needed, min(attempt * needed, self.node_mb))
 
-    def too_large(self):
+    def too_large(self) -> Iterator[str]:
         """Yield a line if a run needs more memory than a node of the allocation has.
 
         As a step it would wait for ever for room, or be ended as soon as it begins.
         """
         needed = {path: self._memory_mb(run, 1) for path, run in self.table.runs.items()}
-        largest = max(needed, key=needed.get)
+        largest = max(needed, key=needed.get)  # type: ignore[arg-type]
         if needed[largest] > self.node_mb:
             yield (
                 f"{largest} needs {needed[largest]} MB; SLURM gives this job {self.node_mb} MB on "
                 f"a node: submit it with --mem=0 (all of a node's) or --mem={needed[largest]}"
             )
 
-    def minutes(self, wildcards, attempt):
+    def minutes(self, wildcards: Wildcards, attempt: int) -> int:
         return attempt * self.estimates.minutes(self._runs(wildcards))
 
-    def command(self, wildcards, output, resources):
+    def command(self, wildcards: Wildcards, output: OutputFiles, resources: ResourceList) -> str:
         """The call of scripts/train.py for a run, for the shell."""
         (run,) = self._runs(wildcards)
         return self._command_of(run, output, resources)
 
-    def _command_of(self, run, marks, resources):
+    def _command_of(self, run: Run, marks: Iterable[str], resources: ResourceList) -> str:
         call = self._call(PROGRAM)
         if run.nodes > 1 and self.call.is_on_cluster and not self.call.launcher:
             call = [*commands.srun(run, resources.mem_mb), sys.executable, PROGRAM]
@@ -356,7 +370,9 @@ class RunJobs:
         arguments += [word for mark in marks for word in ("--mark", mark)]
         return commands.quoted(*call, *arguments)
 
-    def command_of_shared(self, wildcards, output, resources):
+    def command_of_shared(
+        self, wildcards: Wildcards, output: OutputFiles, resources: ResourceList
+    ) -> str:
         """The call of scripts/train.py for the runs that share a job, for the shell. It is asked
         for when the job begins: now it is known which runs are in its slots."""
         file = Path(self.folder.shared_job(wildcards.call, wildcards.number, "json"))
@@ -372,7 +388,7 @@ class RunJobs:
             return self._command_of(runs[0], marks, resources)
         return commands.quoted(*self._call(PROGRAM), "--job", file, "--mark", output[0])
 
-    def _arguments(self, run, output):
+    def _arguments(self, run: Run, output: str | Path) -> list[Any]:
         """The flags by which scripts/train.py trains a Run, with the results in a folder."""
         asked = self.table.conditions[run.path]
         return [

@@ -1,9 +1,12 @@
 """The jobs that are submitted to SLURM: what stands in their way, and how each has ended."""
 
+from __future__ import annotations
+
 import contextlib
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from snakemake.exceptions import WorkflowError
 
@@ -11,13 +14,28 @@ from allcores_study.campaign import snakemake_internals as internals
 from allcores_study.watching import slurm
 from allcores_study.watching.closing import stop_at
 
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+    from logging import Logger
+
+    from snakemake.jobs import Job
+    from snakemake.workflow import Workflow
+    from snakemake_executor_plugin_allcores_slurm import Executor
+    from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
+
 # Looks at which SLURM knew nothing of a job before it is judged by its results.
 LOOKS = 2
 DONE = "(100%) done"  # what the snakemake in a job says last
 MORE, MOST = 10, 60  # seconds by which looks become rarer as long as no job ends, up to so many
 
 
-def take_over(workflow, jobs, logs, logger, has_results):
+def take_over(
+    workflow: Workflow,
+    jobs: list[Job],
+    logs: str,
+    logger: Logger,
+    has_results: Callable[[Job], bool],
+) -> None:
     """Before the first job: end the call if jobs cannot be submitted; else submit and watch them
     in a way that outlives outages, limits and a short memory of SLURM's.
 
@@ -37,7 +55,7 @@ def take_over(workflow, jobs, logs, logger, has_results):
     stop_at(earlier, "SLURM still has jobs of an earlier call")
 
 
-def cancel(workflow):
+def cancel(workflow: Workflow) -> None:
     """Cancel the jobs that SLURM has, and say which it may still have where it does not answer.
 
     Snakemake itself overlooks those whose state it is just asking for.
@@ -50,13 +68,13 @@ def cancel(workflow):
         print(f"SLURM does not answer; it may still have jobs: scancel {numbers}", file=sys.stderr)
 
 
-def cancel_pending(workflow):
+def cancel_pending(workflow: Workflow) -> None:
     """Cancel those of a call's jobs that SLURM has not begun."""
     if numbers := _numbers(internals.executor(workflow)):
         slurm.cancel_pending(numbers)
 
 
-def _numbers(executor):
+def _numbers(executor: Executor) -> list[str]:
     """The numbers, as texts, that SLURM has given to jobs that have not ended."""
     return [job.external_jobid for job in executor.active_jobs]
 
@@ -71,14 +89,15 @@ class Submission:
 
     is_transient = staticmethod(slurm.is_transient)
 
-    def __init__(self, workflow, logger):
-        self.workflow, self.logger, self.told = workflow, logger, None
+    def __init__(self, workflow: Workflow, logger: Logger) -> None:
+        self.workflow, self.logger = workflow, logger
+        self.told: str | None = None
 
-    def is_told_to_end(self):
+    def is_told_to_end(self) -> bool:
         is_finishing = internals.is_told_to_finish(self.workflow)
         return is_finishing or internals.is_told_to_leave(self.workflow)
 
-    def tell(self, text):
+    def tell(self, text: str) -> None:
         """Say what sbatch said, unless it was the same the last time."""
         reason = text.strip().splitlines()[-1] if text.strip() else "no reason was given"
         if reason != self.told:
@@ -99,13 +118,16 @@ class Watch:
         has_results: function of a job of Snakemake: whether its results are there and right.
     """
 
-    def __init__(self, logger, pause, has_results):
+    def __init__(self, logger: Logger, pause: float, has_results: Callable[[Job], bool]) -> None:
         self.logger, self.pause, self.has_results = logger, pause, has_results
-        self.answers, self.reasons = True, set()  # why jobs were pending when that was last told
+        self.answers = True
+        self.reasons: set[str] = set()  # why jobs were pending when that was last told
         self.longest = max(1, min(MOST, slurm.seconds_remembered() // 3))
-        self.unknown = {}  # number of a job -> looks at which SLURM did not know it
+        self.unknown: dict[str, int] = {}  # number of a job -> looks at which SLURM did not know it
 
-    async def __call__(self, executor, jobs):
+    async def __call__(
+        self, executor: Executor, jobs: Sequence[SubmittedJobInfo]
+    ) -> AsyncIterator[SubmittedJobInfo]:
         """Yield those of the executor's jobs that have not ended, and report the others."""
         async with executor.status_rate_limiter:
             states = slurm.all_states() if jobs else {}
@@ -126,7 +148,9 @@ class Watch:
         pause = self.pause if have_ended else executor.next_seconds_between_status_checks + MORE
         executor.next_seconds_between_status_checks = min(pause, self.longest)
 
-    def _tell_reasons(self, jobs, states):
+    def _tell_reasons(
+        self, jobs: Sequence[SubmittedJobInfo], states: dict[str, tuple[str, str]]
+    ) -> None:
         """Say why jobs are pending, each time the reasons change."""
         found = [_state(job, states) for job in jobs]
         counts = Counter(reason for state, reason in found if state == "PENDING")
@@ -136,7 +160,9 @@ class Watch:
             self.logger.warning(f"Jobs pending in SLURM: {listed}")
         self.reasons = set(counts)
 
-    def _has_ended(self, executor, job, states):
+    def _has_ended(
+        self, executor: Executor, job: SubmittedJobInfo, states: dict[str, tuple[str, str]] | None
+    ) -> bool:
         """Whether a job has ended; if so, it is reported.
 
         Args:
@@ -165,7 +191,7 @@ class Watch:
             return False
         return True
 
-    def _has_ended_well(self, job):
+    def _has_ended_well(self, job: SubmittedJobInfo) -> bool:
         if self.has_results(job.job):
             return True
         with contextlib.suppress(OSError):
@@ -173,16 +199,16 @@ class Watch:
         return False
 
 
-def _said(log):
+def _said(log: Path | None) -> str:
     """What SLURM itself says in the log of a job, such as that it took too much memory."""
     lines = []
     with contextlib.suppress(OSError, TypeError):  # there is none
-        lines = Path(log).read_text(errors="replace").splitlines()
+        lines = Path(log).read_text(errors="replace").splitlines()  # type: ignore[arg-type]
     errors = [line for line in lines if line.startswith(("slurmstepd: error: ", "srun: error: "))]
     return f": {errors[-1]} ({log})" if errors else ""
 
 
-def _state(job, states):
+def _state(job: SubmittedJobInfo, states: dict[str, tuple[str, str]]) -> tuple[str | None, str]:
     """(state, reason for it) of a job by slurm.all_states(); (None, ""): it is not there."""
     number = job.external_jobid
     return states.get(number) or states.get(number.partition("_")[0]) or (None, "")

@@ -5,50 +5,60 @@ what concerns clusters and signals, make test-slurm and test_workflow.py: one of
 function here relies on. docs/adding.md lists the other files that know Snakemake.
 """
 
+from __future__ import annotations
+
 import ast
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from snakemake.jobs import Job
+    from snakemake.workflow import Workflow
+    from snakemake_interface_executor_plugins.executors.base import AbstractExecutor
 
 
-def is_main_process(workflow):
+def is_main_process(workflow: Workflow) -> bool:
     """Whether this process was called by the user, and is not that of a job on a cluster."""
     return workflow.is_main_process
 
 
-def executes(workflow):
+def executes(workflow: Workflow) -> bool:
     """Whether jobs are to be run; known while the graph of jobs is built, not before."""
     return workflow.executor_plugin is not None and not workflow.dryrun
 
 
-def config_files(workflow):
+def config_files(workflow: Workflow) -> list[str | Path]:
     """The files that the config was read from."""
     return workflow.configfiles
 
 
-def given_files(workflow):
+def given_files(workflow: Workflow) -> list[Path]:
     """The files that --configfile gave; empty: the project's config is read."""
     return workflow.overwrite_configfiles
 
 
-def given(workflow):
+def given(workflow: Workflow) -> tuple[list[Path], list[str], str]:
     """What makes all of this again: those files, the KEY=VALUE texts of --config, the Snakefile,
     which may have this workflow as a module."""
     pairs = workflow.config_settings.config_args or []
     return given_files(workflow), pairs, workflow.main_snakefile
 
 
-def given_values(workflow):
+def given_values(workflow: Workflow) -> dict[str, Any]:
     """What --config gave, as a dict; numbers in it may be texts."""
     return workflow.config_settings.config or {}
 
 
-def parsed_pairs(pairs):
+def parsed_pairs(pairs: Iterable[str]) -> dict[str, Any]:
     """KEY=VALUE texts as --config reads them, for programs that take the same flag."""
     from snakemake.cli import parse_config
 
     return parse_config(list(pairs))
 
 
-def default_text(workflow, resource):
+def default_text(workflow: Workflow, resource: str) -> str:
     """What --default-resources, as in a profile, says of a resource that is a text; "": nothing. A
     rule that sets the resource replaces it, also where both are options of sbatch."""
     defaults = workflow.resource_settings.default_resources
@@ -61,57 +71,57 @@ def default_text(workflow, resource):
         return str(found.raw)
 
 
-def local_cores(workflow):
+def local_cores(workflow: Workflow) -> int | None:
     """The number of cores that jobs share; None: on a cluster, where workflow.cores is an error."""
     return workflow.global_resources["_cores"].value
 
 
-def jobs_at_once(workflow):
+def jobs_at_once(workflow: Workflow) -> int | None:
     """How many jobs a cluster may have at once, by --jobs; None: there is no cluster."""
     return workflow.nodes
 
 
-def offer_memory(workflow, megabytes):
+def offer_memory(workflow: Workflow, megabytes: int) -> None:
     """Let runs also be packed by memory, unless the user gave --resources mem_mb=..."""
     if "mem_mb" not in workflow.global_resources:
         workflow.register_resource("mem_mb", megabytes)
 
 
-def forced_rules(workflow):
+def forced_rules(workflow: Workflow) -> set[str] | None:
     """The names that --forcerun gave; None: --forceall, all of them."""
     settings = workflow.dag_settings
     return None if settings.forceall else {str(name) for name in settings.forcerun}
 
 
-def ends_with(workflow, rule):
+def ends_with(workflow: Workflow, rule: str) -> bool:
     """Whether --until names this rule alone."""
     return set(workflow.dag_settings.until) == {rule}
 
 
-def unlock(folder):
+def unlock(folder: str) -> None:
     """Remove an earlier call's locks of a folder of results; --unlock removes a whole project's."""
     for file in Path(".snakemake", "locks").glob("*.lock"):
         if any(line.startswith(f"{folder}/") for line in file.read_text().splitlines()):
             file.unlink()
 
 
-def jobs_to_run(workflow):
+def jobs_to_run(workflow: Workflow) -> list[Job]:
     """The jobs of a call that is about to begin."""
     return list(workflow.dag.needrun_jobs())
 
 
-def submitted_to_slurm(workflow, jobs):
+def submitted_to_slurm(workflow: Workflow, jobs: Iterable[Job]) -> list[Job]:
     """Those of these jobs that are submitted to SLURM."""
     is_submitting = workflow.executor_plugin.name.endswith("slurm")
     return [job for job in jobs if is_submitting and not job.is_local]
 
 
-def executor(workflow):
+def executor(workflow: Workflow) -> AbstractExecutor:
     """The executor of this call; on SLURM, that of our plugin."""
     return workflow.scheduler._executor
 
 
-def start_at_once(workflow):
+def start_at_once(workflow: Workflow) -> None:
     """Let the scheduler start any number of jobs at a time.
 
     Its limit per second works by timers, for the last of which every call waits a second, and each
@@ -121,7 +131,7 @@ def start_at_once(workflow):
     workflow.scheduler.job_rate_limiter = None
 
 
-def finish_running_jobs(workflow):
+def finish_running_jobs(workflow: Workflow) -> None:
     """Start no further job and end with those that are running, as on SIGTERM.
 
     Not to be called by the main thread, which may hold the lock that it takes.
@@ -129,21 +139,21 @@ def finish_running_jobs(workflow):
     workflow.scheduler.exit_gracefully()
 
 
-def leave_running_jobs(workflow):
+def leave_running_jobs(workflow: Workflow) -> None:
     """Start no further job and wait for none, nor in the main thread; those are to be cancelled."""
     workflow.scheduler.executor_error_callback(KeyboardInterrupt())
 
 
-def is_told_to_finish(workflow):
+def is_told_to_finish(workflow: Workflow) -> bool:
     """Whether finish_running_jobs() was called."""
     return workflow.scheduler._user_kill is not None
 
 
-def is_told_to_leave(workflow):
+def is_told_to_leave(workflow: Workflow) -> bool:
     """Whether leave_running_jobs() was called."""
     return isinstance(workflow.scheduler._executor_error, KeyboardInterrupt)
 
 
-def is_verbose(workflow):
+def is_verbose(workflow: Workflow) -> bool:
     """Whether Snakemake was called with --verbose."""
     return workflow.output_settings.verbose

@@ -1,22 +1,36 @@
 """How a call is told to stop: by Ctrl-C, by SIGTERM, by a terminal that is closed."""
 
+from __future__ import annotations
+
 import os
 import queue
 import signal
 import sys
 import threading
+from typing import TYPE_CHECKING
 
 from allcores_study.campaign import snakemake_internals as internals
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
 
-def exit_by_interrupt():
+    from snakemake.workflow import Workflow
+
+
+def exit_by_interrupt() -> None:
     """From now on, before any job runs, SIGINT and SIGHUP end this process without a traceback or
     a lock that stays."""
     for number in (signal.SIGINT, *_unless_ignored(signal.SIGHUP)):
         signal.signal(number, lambda number, frame: sys.exit(128 + number))
 
 
-def finish_by_signals(workflow, notice, tell, cancel_pending=None):
+def finish_by_signals(
+    workflow: Workflow,
+    notice: Callable[[], object],
+    tell: Callable[[str], object],
+    cancel_pending: Callable[[], object] | None = None,
+) -> None:
     """From now on, SIGTERM, SIGINT and SIGHUP let running jobs end and start no other.
 
     A terminal sends Ctrl-C to the jobs, too, and SIGHUP when it is closed: they save and stop.
@@ -32,9 +46,9 @@ def finish_by_signals(workflow, notice, tell, cancel_pending=None):
         tell: logs a text; is called by a thread.
         cancel_pending: cancels the jobs that a cluster has not begun; None: there is no cluster.
     """
-    numbers = queue.SimpleQueue()
+    numbers: queue.SimpleQueue[int] = queue.SimpleQueue()
 
-    def end():
+    def end() -> None:
         while True:
             number = numbers.get()
             is_again = internals.is_told_to_finish(workflow)
@@ -50,7 +64,7 @@ def finish_by_signals(workflow, notice, tell, cancel_pending=None):
                 tell(f"Stopping: running jobs {how}, no other begins")
                 internals.finish_running_jobs(workflow)
 
-    def handle(number, frame):
+    def handle(number: int, frame: FrameType | None) -> None:
         notice()
         if number == signal.SIGHUP and os.getsid(0) == os.getpid():
             # When a terminal is closed, only the leader of its session gets the signal.
@@ -63,6 +77,6 @@ def finish_by_signals(workflow, notice, tell, cancel_pending=None):
         signal.signal(number, handle)
 
 
-def _unless_ignored(number):
+def _unless_ignored(number: int) -> list[int]:
     """[a signal], or [] where it is ignored, as under nohup."""
     return [] if signal.getsignal(number) == signal.SIG_IGN else [number]

@@ -1,10 +1,13 @@
 """What the rules of report.smk call: choices between candidates, and the reports of studies."""
 
+from __future__ import annotations
+
 import functools
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from allcores.machine import lifetime
 from allcores_study import programs
@@ -13,6 +16,15 @@ from allcores_study.analysis.study import Study
 from allcores_study.campaign import commands
 from allcores_study.campaign.warm_start import PANDAS
 from allcores_study.watching import closing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from snakemake.iocontainers import Wildcards
+
+    from allcores_study.campaign.call import Call
+    from allcores_study.config.candidates import Selection, Slot
+    from allcores_study.config.grid import Table
 
 
 class StudyJob(Study):
@@ -24,11 +36,11 @@ class StudyJob(Study):
         table: the grid.Table, without the runs that it does without.
     """
 
-    def __init__(self, call, name, table):
+    def __init__(self, call: Call, name: str, table: Table) -> None:
         super().__init__(call.config, table, call.folder, name)
         self.call = call
 
-    def inputs(self, wildcards):
+    def inputs(self, wildcards: Wildcards) -> list[str]:
         """The marks of what is made first: other studies, data, choices and runs."""
         marks = [job.mark for job in self._others]
         marks += map(self.call.ledger.dataset, self.config["studies"][self.name]["datasets"])
@@ -38,28 +50,28 @@ class StudyJob(Study):
         return self.call.runs.as_inputs(marks)
 
     @property
-    def _others(self):
+    def _others(self) -> list[StudyJob]:
         """The job of the study that this one is compared with, if there is one."""
         other = self.config["studies"][self.name].get("against")
         return [job for job in self.call.studies if job.name == other]
 
     @functools.cached_property
-    def mark(self):
+    def mark(self) -> str | None:
         """The mark of its results."""
         return self.call.ledger.report(self, [job.mark for job in self._others])
 
     @property
-    def other_formats(self):
+    def other_formats(self) -> list[str]:
         """The files of tables and figures that Snakemake's report does not show."""
         names = [name for product in self.products for name in product.files[1:]]
         return [f"{self.place}/{name}" for name in names] + [self.predictions]
 
     @property
-    def marks(self):
+    def marks(self) -> dict[str, str]:
         """{"mark": the mark}, for the outputs of a rule; jobs of a cluster make no report."""
         return {"mark": self.mark} if self.call.is_main and self.mark else {}
 
-    def command(self, again, mark):
+    def command(self, again: str, mark: str | None) -> str:
         """The call of scripts/report.py, for the shell.
 
         Args:
@@ -69,7 +81,7 @@ class StudyJob(Study):
         arguments = [*self.arguments(again), *(["--mark", mark] if mark else [])]
         return commands.of_program("report.py", self.call.warm(PANDAS), *arguments)
 
-    def arguments(self, again):
+    def arguments(self, again: str) -> list[str]:
         """Those of scripts/report.py."""
         return [
             *["--config", self.folder.config(self.config)],
@@ -86,17 +98,17 @@ class SelectionJobs:
         call: call.Call.
     """
 
-    def __init__(self, call):
+    def __init__(self, call: Call) -> None:
         self.call, self.config, self.table, self.folder = call, call.config, call.table, call.folder
 
-    def inputs(self, wildcards):
+    def inputs(self, wildcards: Wildcards) -> list[str]:
         """The mark of the choice before, and those of the runs that are compared."""
         selection = self.table.choices[wildcards.selection]
         earlier = [self.call.ledger.choice(selection.previous)] if selection.previous else []
         marks = [*earlier, *self.call.runs.request(self._compared(selection))]
         return self.call.runs.as_inputs(marks)
 
-    def members(self, selections):
+    def members(self, selections: Iterable[Selection]) -> Iterator[str | Slot]:
         """Paths of all runs that Selections on the last rung need, or Slots where a choice is made
         first."""
         for selection in selections:
@@ -105,17 +117,17 @@ class SelectionJobs:
             is_known = self._is_known(selection)
             yield from [self.folder.chosen_path(selection)] if is_known else selection.slots
 
-    def _is_known(self, selection):
+    def _is_known(self, selection: Selection) -> bool:
         """Whether a choice need not be made, nor made again."""
         return self.call.ledger.is_valid(selection) and not self.call.runs.is_forced
 
-    def _compared(self, selection):
+    def _compared(self, selection: Selection) -> Sequence[str | Slot]:
         """Paths, or Slots, of the runs that a Selection compares."""
         if selection.previous and not self._is_known(selection.previous):
             return selection.previous.slots
         return self.call.ledger.compared(selection)
 
-    def path_in(self, slot):
+    def path_in(self, slot: Slot) -> str | None:
         """The path of the run in a Slot of a choice that is made, with its suggested values if it
         has any; None: there is none, as so many candidates were not kept.
 
@@ -132,12 +144,12 @@ class SelectionJobs:
         return choice.path_in(slot, labels)
 
     @functools.cached_property
-    def following(self):
+    def following(self) -> dict[str, Selection]:
         """Path of a Selection -> the one on the next rung."""
         choices = self.table.choices.values()
         return {choice.previous.path: choice for choice in choices if choice.previous}
 
-    def command(self, path, mark):
+    def command(self, path: str, mark: str) -> str:
         """The call of scripts/select_candidate.py, for the shell."""
         selection = self.table.choices[path]
         return commands.of_program(
@@ -151,7 +163,7 @@ class SelectionJobs:
         )
 
 
-def make_without_missing(call):
+def make_without_missing(call: Call) -> None:
     """Make the tables and figures of the runs that have results, in which the others are marked.
 
     Args:

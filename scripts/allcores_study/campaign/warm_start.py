@@ -16,6 +16,8 @@ multiprocessing's forkserver serves only the process that started it, and hands 
 environment nor signals.
 """
 
+from __future__ import annotations
+
 import atexit
 import contextlib
 import gc
@@ -33,6 +35,7 @@ import traceback
 from functools import partial
 from pathlib import Path
 from subprocess import DEVNULL, STDOUT, Popen
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from allcores.machine.lifetime import (
     CLIENT,
@@ -42,6 +45,10 @@ from allcores.machine.lifetime import (
 )
 from allcores_study.programs import PROGRAMS
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+
 SOCKET = "socket"
 BACKLOG = 1000  # how many connections may wait to be accepted
 # The warm processes, by the library that takes longest to import.
@@ -50,7 +57,7 @@ TORCH, PANDAS = "torch", "pandas"
 OF_NODE = "${SLURM_JOB_ID}_${SLURMD_NODENAME}"
 
 
-def command(program, warm, owner=None):
+def command(program: str | Path, warm: str | None, owner: str | None = None) -> list[Any]:
     """The command by which this process calls a program that ends with it; arguments may follow.
 
     Args:
@@ -63,17 +70,17 @@ def command(program, warm, owner=None):
     return [*_client(folder(warm, owner)), os.getpid(), program]
 
 
-def command_on_a_node(program):
+def command_on_a_node(program: str | Path) -> list[Any]:
     """The command of a program for a launcher, which calls it on a node of this allocation."""
     return [*_client(folder(TORCH, OF_NODE)), 0, program]
 
 
-def _client(place):
+def _client(place: Path) -> list[str | Path]:
     # Without site-packages Python itself starts in 10 ms.
     return [sys.executable, "-I", "-S", PROGRAMS / "start.py", place / SOCKET]
 
 
-def folder(name, owner=None):
+def folder(name: str, owner: str | None = None) -> Path:
     """Where a warm process has its socket.
 
     Args:
@@ -82,7 +89,13 @@ def folder(name, owner=None):
     return Path(f".snakemake/warm_process_{owner or os.getpid()}_{name}").absolute()
 
 
-def start(name, log, at_once=False, program=None, owner=None):
+def start(
+    name: str,
+    log: str | Path,
+    at_once: bool = False,
+    program: str | Path | None = None,
+    owner: str | None = None,
+) -> Callable[[], None]:
     """Start a warm process of this one, with which it ends.
 
     Args:
@@ -97,7 +110,7 @@ def start(name, log, at_once=False, program=None, owner=None):
     """
     place = folder(name, owner)
 
-    def stop():
+    def stop() -> None:
         process.terminate()
         process.wait()
         shutil.rmtree(place, ignore_errors=True)
@@ -111,7 +124,7 @@ def start(name, log, at_once=False, program=None, owner=None):
     return atexit.register(stop)
 
 
-def _launch(place, log, command, at_once):
+def _launch(place: Path, log: str | Path, command: list[str | Path], at_once: bool) -> Popen[bytes]:
     """Start the warm process; its socket exists when this returns."""
     shutil.rmtree(place, ignore_errors=True)  # left by a process that had the same number
     place.parent.mkdir(exist_ok=True)
@@ -133,7 +146,9 @@ def _launch(place, log, command, at_once):
         )
 
 
-def serve(folder, listener, caller, at_once, warm_up):
+def serve(
+    folder: str, listener: Any, caller: str, at_once: str, warm_up: Callable[[], object]
+) -> None:
     """Fork a program for each client that asks, until the caller of the warm process ends.
 
     Args:
@@ -163,7 +178,7 @@ def serve(folder, listener, caller, at_once, warm_up):
         _end(folder)
 
 
-def _stop(folder, caller, number, frame):
+def _stop(folder: str, caller: int, number: int, frame: FrameType | None) -> NoReturn:
     """SIGTERM: end at once if the caller is dead, else when the programs have ended.
 
     All of it is done here: an exception would be dropped in a callback, of which importing has
@@ -176,13 +191,13 @@ def _stop(folder, caller, number, frame):
     _end(folder)
 
 
-def _end(folder):
+def _end(folder: str) -> NoReturn:
     shutil.rmtree(folder, ignore_errors=True)
     end_descendants()
     os._exit(0)  # tearing down torch's modules would take another 0.7 s
 
 
-def _credentials(connection):
+def _credentials(connection: socket.socket) -> bytes:
     """Process id, user and group of the other side, as the kernel knows them (unix(7))."""
     return connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
 
@@ -190,7 +205,7 @@ def _credentials(connection):
 class _ImportedFiles:
     """The files of the modules that warm_up() imports, to notice when they change."""
 
-    def __init__(self, warm_up):
+    def __init__(self, warm_up: Callable[[], object]) -> None:
         self.begun = time.time_ns()
         warm_up()
         # A collection in a program would write to, and so copy, every page of what is imported.
@@ -199,7 +214,7 @@ class _ImportedFiles:
         states = {file: _state(file) for file in files if file}
         self.states = {file: state for file, state in states.items() if state}
 
-    def changed(self):
+    def changed(self) -> str | None:
         """The name of a file that has changed since it was imported, or None."""
         for file, state in self.states.items():
             if state != _state(file) or state[-1] > self.begun:
@@ -207,7 +222,7 @@ class _ImportedFiles:
         return None
 
 
-def _state(file):
+def _state(file: str) -> tuple[int, int, int] | None:
     try:
         stat = Path(file).stat()
         # Not the time of its last change of status: uv links packages out of its cache, so that
@@ -217,7 +232,7 @@ def _state(file):
         return None
 
 
-def _fork(target, *arguments):
+def _fork(target: Callable[..., object], *arguments: Any) -> int:
     """Call target(*arguments) in a process that ends when this one does; return its id."""
     parent, handled = os.getpid(), (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
     signal.pthread_sigmask(signal.SIG_BLOCK, handled)
@@ -237,7 +252,9 @@ def _fork(target, *arguments):
         os._exit(1)
 
 
-def _keep(listener, connection, client, imported):
+def _keep(
+    listener: socket.socket, connection: socket.socket, client: int, imported: _ImportedFiles
+) -> NoReturn:
     """Run a program: pass on signals to it and its exit status; end it if its client ends."""
     listener.close()
     adopt_orphans()
@@ -251,7 +268,7 @@ def _keep(listener, connection, client, imported):
         os._exit(0)
     program = _fork(_become, request, files, client)
     connection.sendall(b"started\n")
-    end = os.pidfd_open(program)
+    end: Any = os.pidfd_open(program)
     while end not in select.select([connection, end], [], [])[0]:
         number = connection.recv(1)
         if not number:
@@ -265,12 +282,12 @@ def _keep(listener, connection, client, imported):
     os._exit(0)
 
 
-def _name(text):
+def _name(text: str) -> None:
     """Set the name of this process that ps and top show, 15 characters."""
     Path("/proc/self/comm").write_text(text)
 
 
-def _become(request, files, client):
+def _become(request: dict[str, Any], files: list[int], client: int) -> NoReturn:
     """Run a program as if it had been started by the client.
 
     It keeps the connection open, as its ranks do: the client sees it closed when all have ended.

@@ -1,16 +1,26 @@
 """The last lines of a call: obstacles that end it before its first job; or what there is now, what
 failed, what diverged, and what to do."""
 
+from __future__ import annotations
+
 import os
 import re
 import shutil
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from allcores_study.records import run_files
 from allcores_study.training.progress import FAILED, STOPPED, TRAINED
 from allcores_study.watching import journal
 from allcores_study.watching.ledger import Current
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from allcores_study.config.grid import Table
+    from allcores_study.records.results_folder import ResultsFolder
+    from allcores_study.watching.journal import JobRecord, Journal
 
 MOST = 5  # lines of a kind
 # Lines that do not say why: empty ones, and those in which Python marks a part of the line before.
@@ -22,7 +32,7 @@ LEAST_UNUSED = 10**7  # bytes of stored runs that are worth a line
 LAST_LINES, LONGEST = 3, 300  # lines of a failed job's log, and characters of a line
 
 
-def lines(folder, table, call_journal):
+def lines(folder: ResultsFolder, table: Table, call_journal: Journal | None) -> Iterator[str]:
     """The last lines of a call.
 
     Args:
@@ -58,7 +68,7 @@ def lines(folder, table, call_journal):
             yield f"Report of {name}{'' if is_new else ', of an earlier call'}: {page}"
 
 
-def _of_stores(folder, table):
+def _of_stores(folder: ResultsFolder, table: Table) -> Iterator[str]:
     """[a line] if most of what short runs have left is not asked for any more, else []."""
     used = {run.file.stem for path, run in folder.store.runs.items() if path in table.runs}
     sizes = {file: file.stat().st_size for file in folder.store.folder.glob("*.bin")}
@@ -70,7 +80,7 @@ def _of_stores(folder, table):
         yield f"{place} are of runs that were trained again since; status.py --remove-unused"
 
 
-def _runs(job, of_state):
+def _runs(job: JobRecord, of_state: str) -> dict[str, Any]:
     """Path -> progress.RunProgress of the runs of a job that have ended in a state; of one that has
     finished, all are TRAINED."""
     if job.state == journal.FINISHED:
@@ -79,20 +89,20 @@ def _runs(job, of_state):
     return {path: one for path, one in known.items() if path and one.state == of_state}
 
 
-def _has_diverged(folder, path):
+def _has_diverged(folder: ResultsFolder, path: str) -> bool:
     try:
         return bool(run_files.metrics(folder.run_files(path))["diverged"])
     except (OSError, ValueError):  # reported by whatever reads it next
         return False
 
 
-def _listed(parts):
+def _listed(parts: Sequence[str]) -> Iterator[str]:
     yield from parts[:MOST]
     if len(parts) > MOST:
         yield f"  and {len(parts) - MOST} more"
 
 
-def failure(job):
+def failure(job: JobRecord) -> Iterator[str]:
     """Lines on a failed journal.JobRecord: which, why, the end of its log, and where that is."""
     yield f"  failed: {job.rule} {job.title}"
     of_runs = [(path, one.error.splitlines()) for path, one in _runs(job, FAILED).items()]
@@ -103,7 +113,7 @@ def failure(job):
     yield f"    its log: {job.log}" if lines else "    it left no log"
 
 
-def last_lines(log):
+def last_lines(log: str | Path) -> list[str]:
     """The lines of a log that say why a job failed: its last ones; []: there is no log."""
     try:
         text = Path(log).read_text(errors="replace")
@@ -114,7 +124,7 @@ def last_lines(log):
     return [line[:LONGEST] for line in (of_program or lines)[-LAST_LINES:]]
 
 
-def unusable(folder):
+def unusable(folder: Path) -> list[str]:
     """[a finding] if nothing can be written in a folder, which may not exist yet, else [].
 
     Snakemake would end in a traceback.
@@ -128,7 +138,7 @@ def unusable(folder):
     return [f"{place}: {free:,} bytes are free; make room"] if free < LEAST_ROOM else []
 
 
-def stop_at(findings, heading="The configuration cannot be run"):
+def stop_at(findings: Sequence[str], heading: str = "The configuration cannot be run") -> None:
     """End this process with a heading and a line for each finding, if there are any."""
     if findings:
         # Not a WorkflowError: Snakemake would print lines of the Snakefile below the findings.

@@ -1,17 +1,27 @@
 """The states of the jobs of a call, from Snakemake's log events."""
 
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import logging
 import re
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from allcores_study.training import progress
 from allcores_study.watching import closing
 from allcores_study.watching.journal import FAILED, FINISHED, RUNNING, STOPPED, JobRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from snakemake.iocontainers import Wildcards
+
+    from allcores_study.watching.journal import Journal
 
 # The last line of a log in which a program says why it failed: an exception, or "report.py: ...".
 ERROR = re.compile(r"[\w.]*(Error|Exception)\b|\w+\.py: ")
@@ -42,13 +52,18 @@ class Events(logging.Handler):
         is_told_to_stop: set when the call is told to end: jobs that then end badly have not failed.
     """
 
-    def __init__(self, journal, paths, notice):
+    def __init__(
+        self,
+        journal: Journal,
+        paths: Callable[[str, Wildcards], list[str]],
+        notice: Callable[[JobRecord], object],
+    ) -> None:
         super().__init__()
         self.is_told_to_stop = False
         self.journal, self.paths, self.notice = journal, paths, notice
-        self.jobs = {}  # by their numbers; some may not have begun yet
+        self.jobs: dict[int, JobRecord] = {}  # by their numbers; some may not have begun yet
 
-    def emit(self, record):
+    def emit(self, record: Any) -> None:
         event = getattr(record, "event", None)
         if event == LogEvent.JOB_INFO:
             self.jobs[record.jobid] = self._begun(record)
@@ -59,7 +74,7 @@ class Events(logging.Handler):
             is_stopped = self._is_stopped(self.jobs[record.jobid])
             self._note(record.jobid, STOPPED if is_stopped else FAILED, record.rule_msg or "")
 
-    def _begun(self, record):
+    def _begun(self, record: Any) -> JobRecord:
         """The JobRecord of a job that begins."""
         rule, log = record.rule_name, str(record.log[0]) if record.log else ""
         paths, now = self.paths(rule, record.wildcards), time.time()
@@ -71,7 +86,7 @@ class Events(logging.Handler):
             file = str(Path(log).with_suffix(".jsonl"))
         return JobRecord(rule, title, RUNNING, now, now, record.threads, log, "", paths, file)
 
-    def _is_stopped(self, job):
+    def _is_stopped(self, job: JobRecord) -> bool:
         """Whether a job that has ended badly was told to, and has not failed."""
         known = {one.state for one in job.progress_of_runs().values()}
         if known:
@@ -81,10 +96,10 @@ class Events(logging.Handler):
         is_error = lines and log.stat().st_mtime >= job.began and ERROR.match(lines[-1])
         return self.is_told_to_stop and not is_error
 
-    def _note(self, number, state_of_job, message=""):
+    def _note(self, number: int, state_of_job: str, message: str = "") -> None:
         if number not in self.jobs:
             return
-        changed = {"state": state_of_job, "since": time.time(), "message": message}
+        changed: dict[str, Any] = {"state": state_of_job, "since": time.time(), "message": message}
         job = dataclasses.replace(self.jobs[number], **changed)
         self.journal.note(number, job)
         self.notice(job)
@@ -95,7 +110,7 @@ class Events(logging.Handler):
                 Path(job.progress).unlink()
 
 
-def quiet(logger):
+def quiet(logger: logging.Logger) -> None:
     """From now on, keep Snakemake's messages about single jobs, and about the end that a call is
     told to make, off the terminal; its log file has all of them. The line at the foot says how many
     have ended; closing.failure() says why one failed.
@@ -107,12 +122,12 @@ def quiet(logger):
         handler.addFilter(_is_shown)
 
 
-def _is_shown(record):
+def _is_shown(record: logging.LogRecord) -> bool:
     is_of_job = getattr(record, "event", None) in JOB_EVENTS
     return not is_of_job and not any(text in record.getMessage() for text in HIDDEN)
 
 
-def is_of_terminal(handler):
+def is_of_terminal(handler: logging.Handler) -> bool:
     """Whether a logging handler writes to the terminal, or to where that is redirected."""
     is_of_file = isinstance(handler, logging.FileHandler)
     return isinstance(handler, logging.StreamHandler) and not is_of_file

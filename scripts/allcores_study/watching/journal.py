@@ -4,6 +4,8 @@ Two files: call.json, written when the call begins and when it learns how long r
 jobs.jsonl, to which each change of a job adds a line.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 import os
@@ -14,10 +16,15 @@ import sys
 import time
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
 
 from allcores import files
 from allcores_study.training import progress
 from allcores_study.watching import slurm
+
+if TYPE_CHECKING:
+    from allcores_study.records.results_folder import ResultsFolder
+    from allcores_study.training.progress import RunProgress
 
 CALL, JOBS = "call.json", "jobs.jsonl"
 LOCK = "lock"
@@ -44,10 +51,12 @@ class CallRecord:
     cores: int | None
     is_spread: bool
     batch_job: str
-    expected: dict
+    expected: dict[str, float]
 
     @classmethod
-    def of_this_process(cls, cores, is_spread, expected):
+    def of_this_process(
+        cls, cores: int | None, is_spread: bool, expected: dict[str, float]
+    ) -> CallRecord:
         return cls(
             started=time.time(),
             host=platform.node(),
@@ -59,7 +68,7 @@ class CallRecord:
         )
 
     @property
-    def is_going_on(self):
+    def is_going_on(self) -> bool | None:
         """Whether its process is there, or SLURM has its job; None: it is on another machine."""
         if self.host != platform.node():
             return slurm.is_in_queue(self.batch_job) if self.batch_job else None
@@ -92,10 +101,10 @@ class JobRecord:
     cores: int
     log: str
     message: str = ""
-    runs: list = field(default_factory=list)
+    runs: list[str] = field(default_factory=list)
     progress: str = ""
 
-    def progress_of_runs(self):
+    def progress_of_runs(self) -> dict[str, RunProgress]:
         """Path -> progress.RunProgress of its runs that have begun; {} once it has ended well, as
         its state says all then."""
         is_known = self.state == FINISHED or not self.progress
@@ -105,21 +114,22 @@ class JobRecord:
 class Journal:
     """The files of the latest call of a ResultsFolder, which this process writes."""
 
-    def __init__(self, folder, call):
-        self.folder, self.call, self.jobs = folder, call, {}
+    def __init__(self, folder: ResultsFolder, call: CallRecord) -> None:
+        self.folder, self.call = folder, call
+        self.jobs: dict[int, JobRecord] = {}
         Path(folder.call_file(CALL)).parent.mkdir(parents=True, exist_ok=True)
         files.write_text(folder.call_file(CALL), json.dumps(asdict(call)))
         # Another member of a group may have written it, and only its owner may write it again.
         Path(folder.call_file(JOBS)).unlink(missing_ok=True)
         self.file = Path(folder.call_file(JOBS)).open("w", buffering=1)
 
-    def expect(self, expected):
+    def expect(self, expected: dict[str, float]) -> None:
         """Note how long each run is expected to take now, as CallRecord.expected."""
         self.call = replace(self.call, expected=expected)
         with contextlib.suppress(OSError):  # as in note()
             files.write_text(self.folder.call_file(CALL), json.dumps(asdict(self.call)))
 
-    def note(self, number, job):
+    def note(self, number: int, job: JobRecord) -> None:
         """Note the new state of a JobRecord.
 
         Args:
@@ -129,12 +139,12 @@ class Journal:
         with contextlib.suppress(OSError):  # the call can do without, on a full disk
             self.file.write(json.dumps([number, asdict(job)]) + "\n")
 
-    def close(self):
+    def close(self) -> None:
         with contextlib.suppress(OSError):
             self.file.close()
 
 
-def read_call(folder):
+def read_call(folder: ResultsFolder) -> CallRecord | None:
     """The latest CallRecord of a ResultsFolder; None: there was none."""
     try:
         return CallRecord(**json.loads(Path(folder.call_file(CALL)).read_text()))
@@ -142,7 +152,7 @@ def read_call(folder):
         return None
 
 
-def read_jobs(folder):
+def read_jobs(folder: ResultsFolder) -> list[JobRecord]:
     """The Jobs of the latest call that have begun; a damaged line does not count."""
     jobs = {}
     with contextlib.suppress(OSError):
@@ -153,7 +163,7 @@ def read_jobs(folder):
     return list(jobs.values())
 
 
-def new_call(folder):
+def new_call(folder: ResultsFolder) -> str:
     """A name for a call of snakemake, larger than those of all earlier ones, whatever the clock
     says: of several results of a short run, the last call's count."""
     stores = [file.stem.partition("_")[0] for file in folder.store.files]
@@ -161,13 +171,13 @@ def new_call(folder):
     return f"{max([time.time_ns(), *(last + 1 for last in used)]):x}"
 
 
-def _calls(folder):
+def _calls(folder: ResultsFolder) -> list[Path]:
     """The folders of what calls have written about their shared jobs."""
     places = Path(folder.call_file("")).glob("*")
     return [one for one in places if one.is_dir() and re.fullmatch("[0-9a-f]{12,}", one.name)]
 
 
-def lock_or_wait(folder):
+def lock_or_wait(folder: ResultsFolder) -> TextIO | None:
     """The lock of a results folder, a file to keep open while a call goes on there; None: another
     call had it, and has ended now.
 
@@ -182,7 +192,7 @@ def lock_or_wait(folder):
     except BlockingIOError:
         record = read_call(folder)
         is_known = record is not None and record.is_going_on is not False
-        who = f" (process {record.pid} on {record.host})" if is_known else ""
+        who = f" (process {record.pid} on {record.host})" if is_known else ""  # type: ignore[union-attr]
         waiting = f"Another call is going on in {folder.path}{who}: waiting for its end"
         print(waiting, file=sys.stderr, flush=True)
         with lock:
@@ -191,11 +201,11 @@ def lock_or_wait(folder):
     return lock
 
 
-def _lock_file(folder):
+def _lock_file(folder: ResultsFolder) -> Path:
     return Path(folder.call_file(LOCK))
 
 
-def going_on(folder, call):
+def going_on(folder: ResultsFolder, call: CallRecord | None) -> str | None:
     """Which call may be going on in a results folder, in words; None: none is.
 
     Args:
@@ -211,7 +221,7 @@ def going_on(folder, call):
     return None
 
 
-def is_held(folder):
+def is_held(folder: ResultsFolder) -> bool:
     """Whether a call of this machine is going on in a results folder, or is about to begin."""
     with contextlib.suppress(FileNotFoundError), _lock_file(folder).open("r+") as lock:
         try:
@@ -221,7 +231,7 @@ def is_held(folder):
     return False
 
 
-def forget_calls(folder, name):
+def forget_calls(folder: ResultsFolder, name: str) -> None:
     """Delete what calls that have ended have written about their shared jobs.
 
     Args:

@@ -1,16 +1,29 @@
 """The line at the foot of the terminal that says how far a call is."""
 
+from __future__ import annotations
+
 import contextlib
 import copy
 import dataclasses
 import sys
 import threading
 import time
+from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
 from allcores_study.watching import journal, state
 from allcores_study.watching.events import is_of_terminal
+
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Callable
+
+    from allcores_study.config.grid import Table
+    from allcores_study.config.run import Run
+    from allcores_study.planning.estimate import Estimates
+    from allcores_study.records.results_folder import ResultsFolder
+    from allcores_study.watching.journal import JobRecord, Journal
 
 # Seconds between two looks: on a terminal, and where each look prints another line; and the share
 # of a core's time that looking may take.
@@ -32,26 +45,31 @@ class CallProgress:
         journal: journal.Journal of the call, set when it begins.
     """
 
-    def __init__(self, folder, table, runs, estimates):
+    journal: Journal
+
+    def __init__(
+        self, folder: ResultsFolder, table: Table, runs: list[Run], estimates: Estimates
+    ) -> None:
         self.folder, self.table, self.runs = folder, table, runs
         self.estimates = copy.copy(estimates)
         self.to_make = {run.path for run in runs}
-        self.finished, self.learned = set(), 0
+        self.finished: set[str] = set()
+        self.learned = 0
 
-    def expected(self):
+    def expected(self) -> dict[str, float]:
         """Path of each run -> seconds that it is expected to take."""
         return {run.path: self.estimates.seconds(run) for run in self.runs}
 
-    def notice(self, job):
+    def notice(self, job: JobRecord) -> None:
         """Take in a journal.JobRecord that has changed its state."""
         if job.state == journal.FINISHED:
             self.finished.update(job.runs)
 
-    def is_done(self, path):
+    def is_done(self, path: str) -> bool:
         """Whether a run is done: it has ended in this call, or did not have to be trained."""
         return path in self.finished or path not in self.to_make
 
-    def __call__(self):
+    def __call__(self) -> str:
         if len(self.finished) > LEARN * self.learned:
             self.learned = len(self.finished)
             self.estimates.read_again()
@@ -78,16 +96,22 @@ class ProgressLine(threading.Thread):
         over: event that ends it.
     """
 
-    def __init__(self, look, logger=None, interval=EVERY_LINE):
+    def __init__(
+        self,
+        look: Callable[[], str],
+        logger: logging.Logger | None = None,
+        interval: float = EVERY_LINE,
+    ) -> None:
         super().__init__(daemon=True)
-        self.look, self.over, self.bar = look, threading.Event(), None
+        self.look, self.over = look, threading.Event()
+        self.bar: tqdm | None = None
         self.is_on_terminal = sys.stderr.isatty()
         self.interval = EVERY if self.is_on_terminal else interval
         for handler in logger.handlers if logger and self.is_on_terminal else []:
             if is_of_terminal(handler):
-                handler.emit = _above(handler.emit)
+                handler.emit = _above(handler.emit)  # type: ignore[method-assign, assignment]
 
-    def run(self):
+    def run(self) -> None:
         pause = self.interval
         while not self.over.wait(pause):
             began = time.perf_counter()
@@ -95,7 +119,7 @@ class ProgressLine(threading.Thread):
                 self.show(self.look())
             pause = max(self.interval, (time.perf_counter() - began) / SHARE)
 
-    def show(self, line):
+    def show(self, line: str) -> None:
         """Show this line instead of the previous one."""
         if not self.is_on_terminal:
             print(line, file=sys.stderr, flush=True)
@@ -104,7 +128,7 @@ class ProgressLine(threading.Thread):
             self.bar = tqdm(bar_format="{desc}", leave=False)
         self.bar.set_description_str(line[: self.bar.ncols or None])
 
-    def close(self):
+    def close(self) -> None:
         self.over.set()
         if self.is_alive():
             self.join()
@@ -112,10 +136,10 @@ class ProgressLine(threading.Thread):
             self.bar.close()
 
 
-def _above(emit):
+def _above(emit: Callable[[logging.LogRecord], None]) -> Callable[[logging.LogRecord], None]:
     """A logging handler's emit() that first clears the line at the foot of the terminal."""
 
-    def clear_and_emit(record):
+    def clear_and_emit(record: logging.LogRecord) -> None:
         with tqdm.external_write_mode(file=sys.stderr):
             emit(record)
 

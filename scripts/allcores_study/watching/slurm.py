@@ -1,5 +1,7 @@
 """Questions to SLURM before jobs are submitted: it accepts jobs that it will never start."""
 
+from __future__ import annotations
+
 import contextlib
 import re
 import shlex
@@ -7,6 +9,12 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from snakemake.jobs import Job
 
 # What sbatch says where waiting helps: limits of jobs that are submitted, and outages.
 TRANSIENT = (
@@ -38,10 +46,10 @@ class Request:
     minutes: int
     partition: str
     account: str
-    further: tuple  # options of sbatch, passed on as they are
+    further: tuple[str, ...]  # options of sbatch, passed on as they are
 
     @classmethod
-    def of(cls, job):
+    def of(cls, job: Job) -> Request:
         """The request of a job of Snakemake."""
         resources = job.resources
         return cls(
@@ -63,7 +71,7 @@ class Request:
         )
 
     @property
-    def options(self):
+    def options(self) -> list[str]:
         """The request as options of sbatch."""
         chosen = [("--partition", self.partition), ("--account", self.account)]
         return [
@@ -72,12 +80,12 @@ class Request:
             *(f"--mem={self.memory_mb}", f"--time={self.minutes}", *self.further),
         ]
 
-    def __str__(self):
+    def __str__(self) -> str:
         nodes = f" on each of {self.nodes} nodes" if self.nodes > 1 else ""
         return f"{self.rule}, {self.cpus} CPUs and {self.memory_mb} MB{nodes}, {self.minutes} min"
 
 
-def hopeless(jobs):
+def hopeless(jobs: Iterable[Job]) -> Iterator[str]:
     """Yield a line for each kind of these jobs of Snakemake that SLURM would never start."""
     for request in sorted({Request.of(job) for job in jobs}, key=str):
         reason = _refusal(request) or _too_long(request)
@@ -88,7 +96,7 @@ def hopeless(jobs):
             )
 
 
-def _refusal(request):
+def _refusal(request: Request) -> str:
     """Why no node could ever run a job; "": one could, though it may be drained now."""
     answer = subprocess.run(
         ["sbatch", "--test-only", *request.options, "--wrap=true"],
@@ -102,7 +110,7 @@ def _refusal(request):
     return "" if could_be else reason
 
 
-def _has_nodes_for(request):
+def _has_nodes_for(request: Request) -> bool:
     """Whether enough nodes of the partition are large enough, whatever state they are in."""
     large = {
         node
@@ -114,14 +122,14 @@ def _has_nodes_for(request):
     return len(large) >= request.nodes
 
 
-def _is_of(request, partition):
+def _is_of(request: Request, partition: str) -> bool:
     """Whether a request goes to a partition, as sinfo names it: with * if it is the default."""
     return partition.rstrip("*") == request.partition or (
         partition.endswith("*") and not request.partition
     )
 
 
-def _too_long(request):
+def _too_long(request: Request) -> str:
     """Why a job would wait for ever with the reason PartitionTimeLimit; "": it would not."""
     for name, limit in _answers("sinfo", "-o", "%P|%l"):
         match = LIMIT.fullmatch(limit)
@@ -133,7 +141,7 @@ def _too_long(request):
     return ""
 
 
-def unusable():
+def unusable() -> Iterator[str]:
     """Yield a line that says why jobs cannot be submitted from here, if they cannot."""
     missing = [name for name in ("sbatch", "squeue", "sinfo") if shutil.which(name) is None]
     if missing:
@@ -144,7 +152,7 @@ def unusable():
         yield f"squeue says: {answer.stderr.strip()}"
 
 
-def is_transient(text):
+def is_transient(text: str) -> bool:
     """Whether sbatch may take a job later that it did not take for this reason.
 
     It says the same of every limit of a QOS: one of jobs passes when a job of this user ends, one
@@ -155,7 +163,7 @@ def is_transient(text):
     return any(reason in text for reason in TRANSIENT)
 
 
-def _has_jobs():
+def _has_jobs() -> bool:
     """Whether this user has jobs that have not ended, as far as SLURM says."""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         command = ["squeue", "-h", "--me", "--format=%i"]
@@ -164,7 +172,7 @@ def _has_jobs():
     return True
 
 
-def all_states():
+def all_states() -> dict[str, tuple[str, str]] | None:
     """Number -> (state, reason for it) of each job of this user that SLURM remembers; None: it does
     not answer."""
     command = ["squeue", "-h", "--me", "--states=all", "--Format=JobArrayID:40,State:20,Reason:200"]
@@ -175,14 +183,14 @@ def all_states():
     return None
 
 
-def cancel_pending(numbers):
+def cancel_pending(numbers: Iterable[str]) -> None:
     """Cancel those of these jobs that have not begun, if SLURM answers."""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         command = ["scancel", "--state=PENDING", *numbers]
         subprocess.run(command, capture_output=True, timeout=60, check=False)
 
 
-def seconds_remembered():
+def seconds_remembered() -> int:
     """For how many seconds SLURM remembers jobs that have ended: MinJobAge; 300 if it says none."""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         command = ["scontrol", "show", "config"]
@@ -192,7 +200,7 @@ def seconds_remembered():
     return 300
 
 
-def is_in_queue(number):
+def is_in_queue(number: str) -> bool | None:
     """Whether a job has not ended yet; None: there is no SLURM to ask here."""
     with contextlib.suppress(OSError):
         command = ["squeue", "-h", "-j", number]
@@ -200,7 +208,7 @@ def is_in_queue(number):
     return None
 
 
-def states(logs):
+def states(logs: str) -> dict[str, str] | None:
     """Comment -> state of the jobs that have not ended; None: there is no SLURM to ask here.
 
     Args:
@@ -212,17 +220,17 @@ def states(logs):
     return None
 
 
-def comment(rule, wildcards):
+def comment(rule: str, wildcards: Iterable[str]) -> str:
     """What the plugin for SLURM writes into the comment of a job, as squeue shows it, less what is
     of its mark: a job that makes the same thing of something else is no other one."""
     return _without_mark(f"rule_{rule}_wildcards_{'_'.join(wildcards)}".replace("/", "_"))
 
 
-def _without_mark(text):
+def _without_mark(text: str) -> str:
     return re.sub(r"_[0-9a-f]{8}(-[0-9]+)?$", "", text)
 
 
-def still_there(jobs, logs):
+def still_there(jobs: Iterable[Job], logs: str) -> Iterator[str]:
     """Yield lines on jobs of an earlier call that do the same as these.
 
     They go on when snakemake is killed, and two at once would train the same run twice. An array
@@ -244,7 +252,7 @@ def still_there(jobs, logs):
         yield f"Wait for them, or `scancel {numbers}`; then call again."
 
 
-def _jobs():
+def _jobs() -> Iterator[tuple[str, ...]]:
     """(number, state, file of its output, comment) of each job of this user."""
     widths = {"JobArrayID": 40, "State": 20, "StdOut": 2000, "Comment": 2000}
     fields = ",".join(f"{field}:{width}" for field, width in widths.items())
@@ -257,7 +265,7 @@ def _jobs():
         yield tuple(part.decode(errors="replace").strip() for part in parts)
 
 
-def _answers(program, *options):
+def _answers(program: str, *options: str) -> list[list[str]]:
     """The lines that a program of SLURM writes, split into fields."""
     answer = subprocess.run([program, "-h", *options], capture_output=True, text=True, check=True)
     return [line.split("|") for line in answer.stdout.splitlines()]

@@ -1,5 +1,7 @@
 """How far a call is and its runs are, from what jobs and runs have recorded."""
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import os
@@ -7,6 +9,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from allcores.machine import cores
 from allcores_study.config import grid
@@ -14,6 +17,12 @@ from allcores_study.planning.prediction import duration
 from allcores_study.training import progress
 from allcores_study.training.progress import RunProgress
 from allcores_study.watching import journal, slurm
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from allcores_study.config.run import Run
+    from allcores_study.records.results_folder import ResultsFolder
 
 DONE, RUNNING, FAILED, WAITING = "done", "running", "failed", "to go"
 UNREACHABLE = "not reached"  # something that the run needs has failed
@@ -39,18 +48,26 @@ class Look:
 
     table: grid.Table
     call: journal.CallRecord | None
-    jobs: list
-    runs: dict
+    jobs: list[journal.JobRecord]
+    runs: dict[str, RunProgress]
     is_over: bool = False
 
     @classmethod
-    def at(cls, folder, table, call, jobs, is_done, is_over=False):
+    def at(
+        cls,
+        folder: ResultsFolder,
+        table: grid.Table,
+        call: journal.CallRecord | None,
+        jobs: list[journal.JobRecord],
+        is_done: Callable[[str], bool],
+        is_over: bool = False,
+    ) -> Look:
         """The Look at the latest call of a ResultsFolder; of one on a cluster SLURM is asked."""
         in_queue = queue(folder, table, jobs) if call and call.cores is None else None
         runs = states(folder, table, jobs, is_done, is_over, in_queue)
         return cls(table, call, jobs, runs, is_over and not in_queue)
 
-    def line(self):
+    def line(self) -> str:
         """A line on the whole call."""
         counts = Counter(one.state for one in self.runs.values())
         jobs = [job for job in self.jobs if not self._training.keys().isdisjoint(job.runs)]
@@ -68,7 +85,7 @@ class Look:
             line += f"; {' of '.join(filter(None, (job.rule, job.title)))} failed"
         return line
 
-    def lines_of_jobs(self):
+    def lines_of_jobs(self) -> list[str]:
         """A line for each run that is training, and for each other job."""
         shown = [self._of_run(path, one) for path, one in self._training.items()]
         shown += [f"  {job.message}, {duration(time.time() - job.began)}" for job in self._others]
@@ -76,27 +93,28 @@ class Look:
         return [*shown[:MOST_JOBS], *more]
 
     @property
-    def _training(self):
+    def _training(self) -> dict[str, RunProgress]:
         return {path: one for path, one in self.runs.items() if one.state == RUNNING}
 
     @property
-    def _others(self):
+    def _others(self) -> list[journal.JobRecord]:
         return [] if self.is_over else self._without_runs(journal.RUNNING)
 
-    def _without_runs(self, of_state):
+    def _without_runs(self, of_state: str) -> list[journal.JobRecord]:
         return [job for job in self.jobs if job.state == of_state and not job.runs]
 
-    def _of_run(self, path, one):
+    def _of_run(self, path: str, one: RunProgress) -> str:
         loss = "" if one.loss is None else f", loss {one.loss:.4g}"
         epoch = f"epoch {one.epochs} of {self.table.runs[path].trained_epochs}"
         return f"  {epoch}{loss}, {duration(time.time() - one.began)}: {path}"
 
-    def seconds_left(self, available):
+    def seconds_left(self, available: int) -> float:
         """How long the runs will still take, by what they should take and have taken so far.
 
         Args:
             available: number of cores that they share.
         """
+        assert self.call
         done = to_do = longest = 0.0  # the first two in expected core-seconds
         cores_of = {path: job.cores for job in self.jobs for path in job.runs}
         for path, one in self.runs.items():
@@ -117,7 +135,7 @@ class Look:
         trusted = TRUST * (done + to_do)
         return left * ((time.time() - began) * available + trusted) / (done + trusted)
 
-    def _share(self, path, expected):
+    def _share(self, path: str, expected: float) -> float:
         """The share of a run that is done, which should take so many seconds."""
         one, epochs = self.runs[path], self.table.runs[path].trained_epochs
         if one.state != RUNNING:
@@ -127,7 +145,14 @@ class Look:
         return min(max(share, one.epochs / epochs), (one.epochs + 1) / epochs)
 
 
-def states(folder, table, jobs, is_done, is_over=False, queue=None):
+def states(
+    folder: ResultsFolder,
+    table: grid.Table,
+    jobs: list[journal.JobRecord],
+    is_done: Callable[[str], bool],
+    is_over: bool = False,
+    queue: dict[str, str] | None = None,
+) -> dict[str, RunProgress]:
     """Path -> RunProgress, with one of the states above, of every run that is wanted.
 
     Args:
@@ -158,7 +183,7 @@ def states(folder, table, jobs, is_done, is_over=False, queue=None):
     return runs
 
 
-def _told(job, one):
+def _told(job: journal.JobRecord | None, one: RunProgress | None) -> str:
     """The state of a run, by what its job and the run itself have recorded.
 
     Args:
@@ -174,7 +199,7 @@ def _told(job, one):
     return {progress.TRAINED: DONE, progress.FAILED: FAILED}.get(one.state, WAITING)
 
 
-def _needed_by(table, run):
+def _needed_by(table: grid.Table, run: Run) -> Iterator[tuple[str, str]]:
     """(rule, title) of each job, as in journal.JobRecord, without which a Run cannot begin."""
     label, seed = run.dataset.label, run.seed
     yield "prepare_dataset", label
@@ -183,7 +208,9 @@ def _needed_by(table, run):
     yield "calibrate", f"{label} {table.family(run)} {run.measured}"
 
 
-def queue(folder, table, jobs):
+def queue(
+    folder: ResultsFolder, table: grid.Table, jobs: list[journal.JobRecord]
+) -> dict[str, str] | None:
     """Path -> SLURM's state, of the runs that it has as jobs; None: it cannot be asked."""
     in_queue = _asked(os.path.realpath(folder.slurm_logs), time.monotonic() // ASKING)
     if in_queue is None:
@@ -201,6 +228,6 @@ def queue(folder, table, jobs):
 
 
 @functools.lru_cache(maxsize=1)
-def _asked(logs, interval):
+def _asked(logs: str, interval: float) -> dict[str, str] | None:
     """SLURM's answer, the same within an interval: each look at each call would be a burden."""
     return slurm.states(logs)

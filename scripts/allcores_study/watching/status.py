@@ -1,14 +1,23 @@
 """How far the runs of a config are, from what its calls have recorded."""
 
+from __future__ import annotations
+
 import itertools
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from allcores_study import programs
 from allcores_study.config.run import digest
 from allcores_study.records import marks
 from allcores_study.watching import closing, journal, progress_line, state
 from allcores_study.watching.ledger import Current
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from allcores_study.config.grid import Table
+    from allcores_study.records.results_folder import ResultsFolder
 
 DIGEST = "[0-9a-f]" * 8  # in the name of a recipe of one processor
 PATIENCE = 10.0  # seconds that a call may take until it has locked the results folder
@@ -17,17 +26,17 @@ PATIENCE = 10.0  # seconds that a call may take until it has locked the results 
 class Status:
     """Looks at a ResultsFolder and at the runs of a grid.Table in it."""
 
-    def __init__(self, folder, table):
+    def __init__(self, folder: ResultsFolder, table: Table) -> None:
         self.folder, self.table = folder, table
         self.is_current = Current(folder, table)
 
-    def look(self):
+    def look(self) -> state.Look:
         """The state.Look at the latest call."""
         call, jobs = journal.read_call(self.folder), journal.read_jobs(self.folder)
         is_over = call is None or call.is_going_on is False
         return state.Look.at(self.folder, self.table, call, jobs, self.is_current, is_over)
 
-    def lines(self, look, arguments):
+    def lines(self, look: state.Look, arguments: str) -> Iterator[str]:
         """Lines on all runs and on each job that is running; why jobs failed, and how to run just
         one again.
 
@@ -52,11 +61,11 @@ class Status:
                 again = f"{programs.snakemake()} --cores all {mark} --configfile {arguments}"
                 yield f"    again: {again}"
 
-    def watch(self):
+    def watch(self) -> None:
         """Show the line every second, until no call is going on and none begins soon."""
         started = time.monotonic()
 
-        def look():
+        def look() -> str:
             seen = self.look()
             # Of a call on another machine only its runs can be seen.
             known = {one.state for one in seen.runs.values()}
@@ -74,7 +83,9 @@ class Status:
             screen.close()
 
 
-def unused(folder, table, config, remove=False):
+def unused(
+    folder: ResultsFolder, table: Table, config: dict[str, Any], remove: bool = False
+) -> Iterator[str]:
     """Lines on the parts of the results that the config asks for no more, with their sizes.
 
     Args:
@@ -100,13 +111,13 @@ def unused(folder, table, config, remove=False):
     yield f"{total / 1e6:,.1f} MB {what}" if total else "the config asks for all that is there"
 
 
-def _names(path):
+def _names(path: Path) -> Iterator[str]:
     """By which a file may be wanted: with and without its suffixes, and the folders above it."""
     stem = path.with_suffix("")  # of a log, with the digest of a mark
     return map(str, (path, stem, stem.with_suffix(""), *path.parents))
 
 
-def _wanted(folder, table, config):
+def _wanted(folder: ResultsFolder, table: Table, config: dict[str, Any]) -> dict[str, set[str]]:
     """Part of the results -> names in it that the config asks for, see _names()."""
     runs, recipes = table.runs, Path(folder.path, "recipes")
     of_runs = {Path(folder.recipe_of(run, table)) for run in runs.values()}

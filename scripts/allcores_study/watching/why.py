@@ -1,17 +1,27 @@
 """Why a run would be trained again: which setting, which file of code, which data."""
 
+from __future__ import annotations
+
 import json
 from collections import defaultdict
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from allcores.files import read_json, write_json
 from allcores_study.records import fingerprint, identity, run_files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from allcores_study.config.run import Run
+    from allcores_study.records.results_folder import ResultsFolder
+    from allcores_study.watching.ledger import Current, Ledger
 
 # Folder of the hashes of the files that code consists of, a file for each fingerprint.
 CODE = "code"
 
 
-def lines(ledger):
+def lines(ledger: Ledger) -> Iterator[str]:
     """A text for each reason why runs would be trained, with the runs that it applies to, and how
     many choices between candidates would be made, by a Ledger."""
     runs_of, folder, table = defaultdict(list), ledger.folder, ledger.table
@@ -38,13 +48,13 @@ def lines(ledger):
         yield "all runs are up to date with the config"
 
 
-def to_choose(ledger):
+def to_choose(ledger: Ledger) -> set[str]:
     """Paths of the Selections whose choice is not there, or may be another one now."""
     choices = ledger.table.choices.values()
     return {choice.path for choice in choices if not ledger.is_valid(choice)}
 
 
-def write_code(folder, runs):
+def write_code(folder: ResultsFolder, runs: Iterable[Run]) -> None:
     """Write the files and hashes that the code of Runs consists of, once for each fingerprint."""
     for code, run in {fingerprint.of_run(run): run for run in runs}.items():
         file = _code_file(folder, code)
@@ -53,11 +63,11 @@ def write_code(folder, runs):
             write_json(file, fingerprint.files_of_run(run))
 
 
-def _code_file(folder, code):
+def _code_file(folder: ResultsFolder, code: str) -> Path:
     return Path(folder.call_file(CODE)) / f"{code.split()[-1]}.json"
 
 
-def reasons(current, run):
+def reasons(current: Current, run: Run) -> list[str]:
     """Lines that say why a Run would be trained; none if it would not be.
 
     Args:
@@ -98,7 +108,9 @@ def reasons(current, run):
     return lines
 
 
-def _of_settings(recorded, expected, where=""):
+def _of_settings(
+    recorded: dict[str, Any], expected: dict[str, Any], where: str = ""
+) -> Iterator[str]:
     """A line for each setting that differs, with its old and its new value."""
     for key in dict.fromkeys([*expected, *recorded]):
         name, old, new = f"{where}{key}", recorded.get(key), expected.get(key)
@@ -108,7 +120,7 @@ def _of_settings(recorded, expected, where=""):
             yield f"{name.replace('.options', '')}: {old} -> {new}"
 
 
-def _of_code(folder, run, code):
+def _of_code(folder: ResultsFolder, run: Run, code: str) -> str:
     """The files that have changed, been added or are gone."""
     try:
         before = read_json(_code_file(folder, code))
@@ -119,5 +131,5 @@ def _of_code(folder, run, code):
     return ", ".join(module.replace(".", "/") + ".py" for module in changed)
 
 
-def _short(text):
+def _short(text: str | None) -> str:
     return str(text) if text is None or len(text) < 40 else f"{text[:36]}..."
