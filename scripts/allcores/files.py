@@ -72,7 +72,7 @@ def checksum(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def write_json(path: str | Path, content: Mapping[str, Any], indent: int = 1) -> None:
+def write_json(path: str | Path, content: Mapping[str, Any], indent: int | None = 1) -> None:
     """Write a mapping as JSON with its checksum, so that damage and edits are noticed."""
     text = json.dumps({**content, CHECKSUM: checksum(content)}, indent=indent, allow_nan=False)
     write_text(path, text)

@@ -119,10 +119,21 @@ def test_every_module_says_what_it_is():
         assert ast.get_docstring(ast.parse(file.read_text())), file
 
 
-def imports(file):
-    """The modules that a file imports, wherever in it, and what may be modules."""
+def is_for_types(node):
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+
+
+def imports(file, typed=True):
+    """The modules that a file imports, wherever in it, and what may be modules.
+
+    Args:
+        typed: whether to list what only annotations need as well.
+    """
     modules = set()
-    for node in ast.walk(ast.parse(file.read_text())):
+    tree = ast.parse(file.read_text())
+    if not typed:
+        tree.body = [node for node in tree.body if not is_for_types(node)]
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             modules |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -182,7 +193,7 @@ def test_there_are_no_import_circles():
         ".".join(file.relative_to(ROOT / "scripts").with_suffix("").parts): file for file in LIBRARY
     }
     names = {name.removesuffix(".__init__"): file for name, file in names.items()}
-    of = {name: imports(file) & set(names) for name, file in names.items()}
+    of = {name: imports(file, typed=False) & set(names) for name, file in names.items()}
     # A package that is only on the way to a module need not be complete for it.
     of = {name: {n for n in modules if f"{n}." not in f"{name}."} for name, modules in of.items()}
 

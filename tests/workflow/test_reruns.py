@@ -20,10 +20,9 @@ STACKING = ("data", "loop", "losses", "networks", "optimizers", "stacks")
 MODULES = {
     "files": NONE,
     "backend": NONE,
-    "options": NONE,
     "version": NONE,
-    "loop": NONE,  # what users import
-    **dict.fromkeys(("loop/sharding",), ALL),
+    "loop": ALL,
+    "options": ALL,  # of Worker.share()
     "programs": NONE,
     "yaml_files": NONE,
     "config": NONE,
@@ -38,9 +37,7 @@ MODULES = {
     "strategies": NONE,
     "strategies/base": ALL,
     **dict.fromkeys(("strategies/ddp", "strategies/serial"), HALF),
-    **dict.fromkeys(
-        ("parallel/combining", "parallel/exchange", "parallel/process_group"), HALF
-    ),  # of ddp
+    **dict.fromkeys(("parallel/exchange", "parallel/process_group"), HALF),  # of ddp
     # the way from data to results, but for what watches, places or tells
     "data": ALL,
     **dict.fromkeys(("data/metadata", "data/preparation", "data/precision"), NONE),
@@ -50,7 +47,8 @@ MODULES = {
     **dict.fromkeys(("parallel/flat", "strategies/_staleness"), NONE),
     "training": ALL,
     "training/estimators": NONE,  # of estimators alone
-    **dict.fromkeys(("training/checkpoints", "training/progress"), NONE),
+    **dict.fromkeys((f"training/{name}" for name in ("checkpoints", "progress")), NONE),
+    "training/run_request": NONE,
     **dict.fromkeys(("config/commandline", "training/recipes"), NONE),
     "stacking": NONE,  # see below
     "planning": NONE,

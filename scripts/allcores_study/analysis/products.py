@@ -140,7 +140,7 @@ def by_name() -> dict[str, Product]:
                     when=constants.get("WHEN"),
                     order=constants["ORDER"],
                     inputs=tuple(arguments[kind]),
-                    inputs_of_sentences=names and tuple(names),
+                    inputs_of_sentences=None if names is None else tuple(names),
                 )
             )
     products.sort(key=lambda product: product.order)

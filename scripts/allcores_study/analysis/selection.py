@@ -153,7 +153,7 @@ def candidates(
         identity = tidy.identify(
             {
                 "settings": json.loads(
-                    study.table.runs[study.folder.chosen_path(selection)].to_json()
+                    study.table.runs[str(study.folder.chosen_path(selection))].to_json()
                 )
             }
         )

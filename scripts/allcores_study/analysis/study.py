@@ -105,8 +105,9 @@ class Study:
         """As `runs`; the label of a candidate that was searched for says its values, no number."""
         labels = {}
         for selection in (one for one in self.selections if one.search):
-            (kept,), entries = map(self.folder.choice_made(selection).get, ("kept", "candidates"))
-            values = entries[kept]["values"]
+            choice: Any = self.folder.choice_made(selection)
+            (kept,) = choice["kept"]
+            values = choice["candidates"][kept]["values"]
             path = selection.final[kept]
             labels[path], _ = sweeps.candidate(self.config, selection.family, values)
         return [_relabelled(run, labels.get(run.path, run.model.label)) for run in self.runs]

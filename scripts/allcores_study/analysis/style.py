@@ -81,7 +81,7 @@ def models(names: Iterable[str]) -> dict[str, str]:
     return dict(zip(dict.fromkeys(names), colours, strict=False))
 
 
-def phases(names: Iterable[str]) -> dict[str, tuple[tuple[float, float, float], str]]:
+def phases(names: Iterable[Any]) -> dict[Any, tuple[tuple[float, float, float], str]]:
     """Phase -> (colour, hatch)."""
     pairs = zip(itertools.cycle(sns.color_palette("muted")), itertools.cycle(HATCHES), strict=False)
     return dict(zip(names, pairs, strict=False))

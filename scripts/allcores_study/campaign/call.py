@@ -365,9 +365,9 @@ class Call:
         logger.info(f"Results go to {self.folder.path}")
         if not internals.is_verbose(self.workflow):
             quiet(logger)
-        line = ProgressLine(progress, logger)
-        line.start()
-        self.open.callback(line.close)
+        foot = ProgressLine(progress, logger)
+        foot.start()
+        self.open.callback(foot.close)
 
     def _notice(self, progress: CallProgress, logger: Logger, job: JobRecord) -> None:
         """Take in a journal.JobRecord that has changed its state."""

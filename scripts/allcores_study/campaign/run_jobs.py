@@ -207,8 +207,11 @@ class RunJobs:
 
     def _named(self, member: str | Slot) -> str:
         """The path of a member; of a Slot, that of a candidate, another one for each place."""
-        is_slot = isinstance(member, Slot)
-        return self.table.choices[member.choice].path_in(member) if is_slot else member  # type: ignore[union-attr, return-value]
+        if isinstance(member, Slot):
+            path = self.table.choices[member.choice].path_in(member)
+            assert path is not None, "a slot has a candidate"
+            return path
+        return member
 
     def _groups(self, member_of: dict[str, str | Slot]) -> list[list[Run]]:
         """The groups of Runs that share a job.
@@ -227,7 +230,7 @@ class RunJobs:
         wanted = dealing.LOCAL if cores else dealing.SUBMITTED
         wanted = dealing.STEP if self.call.launcher else wanted
         jobs, per_job = internals.jobs_at_once(self.call.workflow), self.config.get("runs_per_job")
-        groups = dealing.deal(short, work, cores, wanted, jobs, per_job)
+        groups = dealing.deal(short, work, cores, wanted, jobs or 1, per_job)
         return [group for group in groups if len(group) > 1]
 
     def _share(self, members: Sequence[str | Slot]) -> None:

@@ -114,8 +114,8 @@ class SelectionJobs:
         for selection in selections:
             for rung in selection.rungs:
                 yield from self._compared(rung)
-            is_known = self._is_known(selection)
-            yield from [self.folder.chosen_path(selection)] if is_known else selection.slots
+            chosen = self.folder.chosen_path(selection) if self._is_known(selection) else None
+            yield from [chosen] if chosen else selection.slots
 
     def _is_known(self, selection: Selection) -> bool:
         """Whether a choice need not be made, nor made again."""

@@ -176,12 +176,12 @@ def run_of(flags: argparse.Namespace) -> Run:
         )
     label = flags.model.replace(":", ".")
     config = _with_run(config, label, flags)
-    problems = checks.findings(config, [flags.config])
-    runs = [] if problems else grid.expand(config).of("by_hand")
+    findings = checks.findings(config, [flags.config])
+    runs = [] if findings else grid.expand(config).of("by_hand")
     if runs and runs[0].workers != flags.workers:
-        problems = [f"--workers: found {flags.workers}; {flags.strategy} takes only one"]
-    if problems:
-        raise ValueError("\n".join(problems))
+        findings = [f"--workers: found {flags.workers}; {flags.strategy} takes only one"]
+    if findings:
+        raise ValueError("\n".join(findings))
     settings = {key: value for key, value in config["models"][label].items() if key != "import"}
     print(f"{flags.model}: {json.dumps(settings)[1:-1]}", flush=True)
     return runs[0]

@@ -68,7 +68,7 @@ class Samples:
     def task(self) -> tasks.Task:
         """The tasks.base.Task, by the classes or numbers unless own_task says it."""
         numbers = len(self.output_names or [None])
-        return self.own_task or tasks.usual(self.classes and len(self.classes), numbers)
+        return self.own_task or tasks.usual(len(self.classes) if self.classes else None, numbers)
 
 
 @dataclass
@@ -151,7 +151,10 @@ class Dataset:
 
     def count_with(self, columns: Sequence[int], samples: np.ndarray) -> int:
         """How many of these samples have one of the categories of these columns."""
-        return int((self.inputs[np.ix_(samples, columns)] == 1).any(axis=1).sum()) if columns else 0
+        if not len(columns):
+            return 0
+        found = self.inputs[np.ix_(samples, np.asarray(columns))] == 1
+        return int(found.any(axis=1).sum())
 
 
 def write(

@@ -75,7 +75,8 @@ def load(folder: Path, *, path: str, masks: str, classes: list[Any], size: int =
     for pair in pairs:
         _refuse_other_shape(*pair)
     targets = np.stack([_read_mask(mask, size, len(names)) for _, mask in pairs])
-    notes = list(tasks.named(TASK, len(names)).notes(targets, names))
+    task: Any = tasks.named(TASK, len(names))  # which has notes, as other tasks have not
+    notes = list(task.notes(targets, names))
     found = np.unique(targets[targets != WITHOUT_CLASS])
     if len(found) < 2:
         one = f"the class {names[found[0]]}" if len(found) else "no class"

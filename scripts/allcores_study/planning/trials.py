@@ -18,6 +18,7 @@ from functools import partial
 from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from allcores.machine.lifetime import die_with_parent, how_it_ended
@@ -228,7 +229,7 @@ def _try_out(
     plain = inputs
     with _blame("models", run.model.label, "augmentation"):
         if augment := augmentation.of_run(run):
-            inputs = augment(inputs.clone(), run.seed, 0, range(2))
+            inputs = augment(inputs.clone(), run.seed, 0, np.arange(2))
     before = len(list(model.parameters()))
     with models.precision(run):
         scores = _scores(model, inputs)

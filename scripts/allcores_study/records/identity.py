@@ -75,7 +75,7 @@ class Record:
         except (OSError, ValueError, TypeError, AttributeError):
             return {}
 
-    def write(self, path: str | Path, indent: int = 1) -> None:
+    def write(self, path: str | Path, indent: int | None = 1) -> None:
         write_json(path, {part: getattr(self, part) for part in PARTS} | self.content, indent)
 
     def is_current(self, made_of: str) -> bool:

@@ -167,6 +167,7 @@ def _is_trained(predictor: Predictor, inputs: np.ndarray) -> np.ndarray:
         dataset.info, fold_of, run.held_out_fold, run.train_size, run.seed, ordered
     )
     if inputs.dtype == object:
+        assert dataset.vocabulary is not None  # texts
         inputs = dataset.vocabulary.numbers(inputs, dataset.shape[0])
     rows = {row.tobytes() for row in dataset.inputs[trained]}
     return np.array([np.ascontiguousarray(row).tobytes() in rows for row in inputs])

@@ -68,7 +68,7 @@ class Predictor:
         self.scaling = Scaling.from_json(metrics["scaling"])
         self.vocabulary = Vocabulary.from_json(metrics["vocabulary"])
         inputs = self.shape[0] - len(self.unseen), *self.shape[1:]
-        size = self.vocabulary and self.vocabulary.size
+        size = self.vocabulary.size if self.vocabulary else None
         self.model = models.build(self.run, inputs, self.task.outputs, size)
         weights = io.BytesIO(run_files.checked(files, metrics, "weights.pt"))
         now = fingerprint.loaded()  # with what the model has imported

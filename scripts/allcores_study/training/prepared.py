@@ -127,7 +127,7 @@ class PreparedRun:
         loaded = fingerprint.loaded()
         unknown = dataset.count_with(seen.unseen, held_out)
         parts = samples, validation, held_out, Scaling.of(seen, samples)
-        return cls(run, seen, fold_of, *parts, *identities, loaded, unknown)  # type: ignore[call-arg]
+        return cls(run, seen, fold_of, *parts, *identities, loaded, unknown)  # type: ignore[arg-type, call-arg]
 
     @property
     def notes(self) -> Iterator[str]:

@@ -231,8 +231,9 @@ class Ledger:
         """Paths of the runs that a choice compares, once the one before it is made; they have the
         values that were suggested for them."""
         suggestions.fill_in(self.config, self.table, selection, self.folder)
-        paths = self.folder.scored_paths(selection).values()
-        return [path for paths_of_candidate in paths for path in paths_of_candidate]
+        paths = self.folder.scored_paths(selection)
+        assert paths is not None, "what it compares is filled in"
+        return [path for paths_of_candidate in paths.values() for path in paths_of_candidate]
 
     def is_made(self, selection: Selection) -> bool:
         """Whether a choice is there that is valid, or was made in this call."""
@@ -295,8 +296,8 @@ class Current:
         else None. The number of threads does not count: it depends on the cores of a call."""
         if not run.has_auto:
             return None
-        file, processor = self.folder.recipe_of(run, self.table), record.content["processor"]
-        file = Path(file)
+        file = Path(self.folder.recipe_of(run, self.table))
+        processor = record.content["processor"]
         # A file that is written again has its folder changed.
         changed = file.parent.stat().st_mtime_ns if file.parent.exists() else None
         key = file, changed, processor, *run.recipe.values(), run.processes, run.nodes

@@ -76,8 +76,9 @@ class CallProgress:
             self.journal.expect(self.expected())
         jobs, call = list(self.journal.jobs.values()), self.journal.call
         # A search adds runs to the table meanwhile, in another thread.
-        runs, conditions = dict(self.table.runs), dict(self.table.conditions)
-        table = dataclasses.replace(self.table, runs=runs, conditions=conditions)
+        table = dataclasses.replace(
+            self.table, runs=dict(self.table.runs), conditions=dict(self.table.conditions)
+        )
         look = state.Look.at(self.folder, table, call, jobs, self.is_done)
         of_call = self.to_make.union(*(job.runs for job in jobs))
         runs = {path: one for path, one in look.runs.items() if path in of_call}

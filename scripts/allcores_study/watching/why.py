@@ -81,6 +81,7 @@ def reasons(current: Current, run: Run) -> list[str]:
     if damaged := folder.damaged_file(run.path):
         return [f"{damaged} is gone, or is not what this version writes"]
     record = folder.record(run.path)
+    assert record is not None, "it is neither gone nor damaged"
     recorded = run_files.metrics(folder.run_files(run.path))["identity"]
     before_data = {part: recorded[part] for part in identity.before_data(run)}
     is_other = current.made_of(run, before_data) != record.made_of
@@ -89,7 +90,8 @@ def reasons(current: Current, run: Run) -> list[str]:
     except ValueError as error:
         # Damaged data are made again, which trains nothing if their files are the same.
         return [f"data: {error}"] if is_other else []
-    lines = list(_of_settings(json.loads(recorded["settings"]), json.loads(expected["settings"])))
+    then, now = (json.loads(str(of["settings"])) for of in (recorded, expected))
+    lines = list(_of_settings(then, now))
     if recorded["code"] != expected["code"]:
         lines.append(f"code: {_of_code(folder, run, recorded['code'])}")
     if edited := fingerprint.changed(record.loaded):

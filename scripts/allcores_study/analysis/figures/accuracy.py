@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -59,7 +59,7 @@ def _draw(panel: Axes, row: int, repeats: pd.DataFrame, colour: str, facts: Fact
     mean = np.nanmean(scores) if not np.isnan(scores).all() else np.nan
     low, high = facts.metric.scale * np.array(comparison.interval(repeats, facts.metric))
     panel.plot(scores, np.full(len(scores), row), "o", color=colour, alpha=0.3, ms=4)
-    look = {"fmt": "o", "color": colour, "capsize": 3, "ms": 7, "mec": "white"}
+    look: dict[str, Any] = {"fmt": "o", "color": colour, "capsize": 3, "ms": 7, "mec": "white"}
     panel.errorbar(mean, row, xerr=[[mean - low], [high - mean]], **look)
     for reference in facts.references:
         if reference["model"] == repeats["model"].iloc[0] and "score" in reference:

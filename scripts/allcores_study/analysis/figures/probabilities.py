@@ -114,7 +114,9 @@ def precision_recall(run: pd.DataFrame, positive: int) -> tuple[np.ndarray, floa
 
 def _of_class(run: pd.DataFrame, positive: int) -> tuple[np.ndarray, np.ndarray]:
     """Which samples of a run are of a class, and how probable that is to the network."""
-    return (run["true"] == positive).to_numpy(), metrics.probabilities(run)[:, positive]
+    probabilities = metrics.probabilities(run)
+    assert probabilities is not None  # of classes
+    return (run["true"] == positive).to_numpy(), probabilities[:, positive]
 
 
 def reliability(predictions: pd.DataFrame) -> pd.DataFrame:
@@ -126,7 +128,9 @@ def reliability(predictions: pd.DataFrame) -> pd.DataFrame:
     Returns:
         pandas.DataFrame of sure, right, samples.
     """
-    sure = metrics.probabilities(predictions).max(axis=1)
+    probabilities = metrics.probabilities(predictions)
+    assert probabilities is not None  # of classes
+    sure = probabilities.max(axis=1)
     right = (predictions["true"] == predictions["predicted"]).to_numpy()
     parts = np.array_split(np.argsort(sure, kind="stable"), min(PARTS, len(sure)))
     rows = [(sure[part].mean(), right[part].mean(), len(part)) for part in parts]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from matplotlib import ticker
+
 from allcores_study.analysis import style, tidy
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ def figure(candidates: pd.DataFrame, facts: Facts) -> Figure:
     for panel, ((model, dataset), group) in zip(axes, groups, strict=True):
         for _, choice in group.groupby(tidy.RUN, sort=False, dropna=False):
             _draw(panel, choice.sort_values("trial"), facts.metric)
-        panel.xaxis.get_major_locator().set_params(integer=True)
+        panel.xaxis.set_major_locator(ticker.MaxNLocator(style.MOST_TICKS, integer=True))
         panel.set_xlabel("trial")
         panel.set_ylabel(facts.metric.axis)
         panel.set_title(f"{model}, {dataset}", loc="left")
