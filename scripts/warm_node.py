@@ -23,7 +23,7 @@ if __name__ == "__main__":
     if len(sys.argv) != 2 or sys.argv[1].startswith("-"):
         sys.exit(f"{__doc__}\n    warm_node.py LOG")
     lifetime.die_with_parent()
-    owner = os.path.expandvars(warm_start.OF_NODE)
+    owner = os.path.expandvars(warm_start.OWNER_ON_NODE)
     warm_start.start(warm_start.TORCH, sys.argv[1], at_once=True, owner=owner)
     signal.signal(signal.SIGTERM, end)
     while True:

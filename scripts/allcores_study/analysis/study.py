@@ -250,7 +250,7 @@ class Study:
             return True
         names = {os.path.relpath(file, self.place) for file in self.files}
         return (
-            not record.is_current(self.made_of)
+            not record.is_up_to_date(self.made_of)
             or set(record.files) | {MADE} != names
             or record.damaged_file(self.place, self.folder.digests.of) is not None
         )

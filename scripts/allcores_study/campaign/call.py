@@ -322,7 +322,7 @@ class Call:
     def _has_results(self, job: Job) -> bool:
         """Whether the results of a job's runs are there, and are what is asked for."""
         paths = self._of_training(self.runs.paths_of_job, job.rule.name, job.wildcards)
-        if not paths or not all(map(self.ledger.current, paths)):
+        if not paths or not all(map(self.ledger.is_up_to_date, paths)):
             return False
         marks.put_all(job.output)  # it may have been ended just before it did so
         return True

@@ -54,7 +54,7 @@ BACKLOG = 1000  # how many connections may wait to be accepted
 # The warm processes, by the library that takes longest to import.
 TORCH, PANDAS = "torch", "pandas"
 # The owner of a warm process on a node of an allocation; start.py fills in the variables there.
-OF_NODE = "${SLURM_JOB_ID}_${SLURMD_NODENAME}"
+OWNER_ON_NODE = "${SLURM_JOB_ID}_${SLURMD_NODENAME}"
 
 
 def command(program: str | Path, warm: str | None, owner: str | None = None) -> list[Any]:
@@ -72,7 +72,7 @@ def command(program: str | Path, warm: str | None, owner: str | None = None) -> 
 
 def command_on_a_node(program: str | Path) -> list[Any]:
     """The command of a program for a launcher, which calls it on a node of this allocation."""
-    return [*_client(folder(TORCH, OF_NODE)), 0, program]
+    return [*_client(folder(TORCH, OWNER_ON_NODE)), 0, program]
 
 
 def _client(place: Path) -> list[str | Path]:

@@ -204,7 +204,7 @@ def read(path: str | Path, assignable: Assignable, folds: int, inner: int, seed:
         OSError: it cannot be read.
     """
     record = Record.read(path)
-    if not record.is_current(_made_of(assignable, folds, inner, seed)):
+    if not record.is_up_to_date(_made_of(assignable, folds, inner, seed)):
         raise ValueError(
             f"{path} is not what was assigned, or the labels have changed. Delete it to assign the "
             "samples to folds again"

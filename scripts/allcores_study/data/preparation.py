@@ -64,7 +64,7 @@ def _is_sound(folder: Path, expected: str | None = None) -> bool:
     """Whether a dataset is whole, and made of what is expected, if anything is."""
     try:
         record = storage.open_dataset(folder).record
-        return expected is None or record.is_current(expected)
+        return expected is None or record.is_up_to_date(expected)
     except ValueError:
         return False
 

@@ -78,7 +78,7 @@ class Record:
     def write(self, path: str | Path, indent: int | None = 1) -> None:
         write_json(path, {part: getattr(self, part) for part in PARTS} | self.content, indent)
 
-    def is_current(self, made_of: str) -> bool:
+    def is_up_to_date(self, made_of: str) -> bool:
         """Whether it was made of this, and no module of the user's was edited since."""
         return self.made_of == made_of and not fingerprint.changed(self.loaded)
 

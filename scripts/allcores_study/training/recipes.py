@@ -148,7 +148,7 @@ def is_of(file: str | Path, run: Run, available: int, processor: str | None = No
         processor: name of the processor; None: this machine's.
     """
     record, key = _read(file), cache_key(run, processor)
-    return bool(record) and record.is_current(key) and record.content["cores"] >= available  # type: ignore[union-attr]
+    return bool(record) and record.is_up_to_date(key) and record.content["cores"] >= available  # type: ignore[union-attr]
 
 
 def is_sound(file: str | Path) -> bool:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from allcores_study.records import run_files
 from allcores_study.training.progress import FAILED, STOPPED, TRAINED
 from allcores_study.watching import journal
-from allcores_study.watching.ledger import Current
+from allcores_study.watching.ledger import UpToDateCheck
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -51,8 +51,8 @@ def lines(folder: ResultsFolder, table: Table, call_journal: Journal | None) -> 
         if job.state == journal.STOPPED
         for path in (job.runs if len(job.runs) == 1 else _runs(job, STOPPED))
     ]
-    is_current = Current(folder, table)
-    missing = [path for path in folder.wanted_paths(table) if not is_current(path)]
+    is_up_to_date = UpToDateCheck(folder, table)
+    missing = [path for path in folder.wanted_paths(table) if not is_up_to_date(path)]
     diverged = [path for path in trained if _has_diverged(folder, path)]
     yield f"\n{len(trained)} runs trained, {len(diverged)} of them diverged; {len(missing)} missing"
     yield from _listed([f"  diverged: {path}" for path in diverged])

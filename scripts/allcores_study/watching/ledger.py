@@ -62,7 +62,7 @@ class Ledger:
     ) -> None:
         self.config, self.table, self.folder, self.tell = config, table, folder, tell
         self.most_cores, self.is_on_cluster = most_cores, is_on_cluster
-        self.current = Current(folder, table)
+        self.is_up_to_date = UpToDateCheck(folder, table)
         self.told: set[str] = set()
         self.unmarked: set[str] = set()
         self.run_of_recipe = {  # file of a recipe -> the run for which it is measured
@@ -115,8 +115,8 @@ class Ledger:
             dataset = storage.open_dataset(place)
         except ValueError as error:
             return None, str(error) if any((place / name).exists() for name in OF_DATASET) else ""
-        is_current = dataset.record.is_current(self._dataset_made_of(label))
-        return (dataset, None) if is_current else (None, "")
+        is_up_to_date = dataset.record.is_up_to_date(self._dataset_made_of(label))
+        return (dataset, None) if is_up_to_date else (None, "")
 
     @functools.cache  # noqa: B019
     def folds(self, label: str, count: int, seed: int, inner: int) -> str | None:
@@ -179,13 +179,13 @@ class Ledger:
         return self.run(path) or self._run(path, "")  # type: ignore[return-value]
 
     def _run(self, path: str, problem: str | None) -> str | None:
-        made_of = self.current.made_of(self.table.runs[path])
+        made_of = self.is_up_to_date.made_of(self.table.runs[path])
         return self._mark(f"{self.folder.run(path)}/made", made_of, problem)
 
     @functools.cache  # noqa: B019
     def wrong_with_run(self, path: str) -> str | None:
         """What is wrong with the results of the run at a path."""
-        if self.current(path):
+        if self.is_up_to_date(path):
             return None
         if self.folder.has(path) and (damaged := self.folder.damaged_file(path)):
             is_older = self.folder.is_of_an_earlier_version(path)
@@ -209,7 +209,7 @@ class Ledger:
         selection = self.table.choices[path]
         runs = [self.table.runs[path] for paths in selection.inner.values() for path in paths]
         # The values of candidates that are suggested follow from the choices before.
-        known = selection.search or list(map(self.current.made_of, runs))
+        known = selection.search or list(map(self.is_up_to_date.made_of, runs))
         made_of = repr([self.metric(selection), [run.path for run in runs], known])
         stem = self.folder.selection(path).removesuffix(".json")
         return self._mark(stem, made_of, None if self.is_valid(selection) else "")
@@ -225,7 +225,7 @@ class Ledger:
         if not self.are_valid(self.compared(selection)) or folder.kept_labels(selection) is None:
             return False
         record = Record.read(folder.selection(path))
-        return record.is_current(folder.made_of_choice(selection, self.metric(selection)))
+        return record.is_up_to_date(folder.made_of_choice(selection, self.metric(selection)))
 
     def compared(self, selection: Selection) -> list[str]:
         """Paths of the runs that a choice compares, once the one before it is made; they have the
@@ -255,7 +255,7 @@ class Ledger:
         return self._mark(f"{study.place}/made", study.known, None if is_valid else "")
 
 
-class Current:
+class UpToDateCheck:
     """Says whether the results at a path are there, intact, and what a grid.Table asks for now."""
 
     def __init__(self, folder: ResultsFolder, table: Table) -> None:
@@ -269,7 +269,7 @@ class Current:
         return (
             record is not None
             and not self.folder.damaged_file(path)
-            and record.is_current(self.made_of(run))
+            and record.is_up_to_date(self.made_of(run))
             and self.has_what_is_asked(run, record)
             and self.recipe_differs(run, record) is None
         )

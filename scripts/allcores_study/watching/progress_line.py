@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # Seconds between two looks: on a terminal, and where each look prints another line; and the share
 # of a core's time that looking may take.
-EVERY, EVERY_LINE, SHARE = 1.0, 30.0, 0.02
+EVERY, EVERY_LINE, SHARE_OF_TIME = 1.0, 30.0, 0.02
 # The estimates are corrected whenever this many times as many runs are done.
 LEARN = 1.2
 
@@ -79,7 +79,7 @@ class CallProgress:
         table = dataclasses.replace(
             self.table, runs=dict(self.table.runs), conditions=dict(self.table.conditions)
         )
-        look = state.Look.at(self.folder, table, call, jobs, self.is_done)
+        look = state.CallSnapshot.at(self.folder, table, call, jobs, self.is_done)
         of_call = self.to_make.union(*(job.runs for job in jobs))
         runs = {path: one for path, one in look.runs.items() if path in of_call}
         return dataclasses.replace(look, runs=runs).line()
@@ -118,7 +118,7 @@ class ProgressLine(threading.Thread):
             began = time.perf_counter()
             with contextlib.suppress(OSError):  # files come and go
                 self.show(self.look())
-            pause = max(self.interval, (time.perf_counter() - began) / SHARE)
+            pause = max(self.interval, (time.perf_counter() - began) / SHARE_OF_TIME)
 
     def show(self, line: str) -> None:
         """Show this line instead of the previous one."""

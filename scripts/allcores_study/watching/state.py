@@ -35,7 +35,7 @@ IN_QUEUE = ("PENDING", "CONFIGURING", "REQUEUED")  # SLURM's states of a job tha
 
 
 @dataclass(frozen=True)
-class Look:
+class CallSnapshot:
     """A call at one moment.
 
     Attributes:
@@ -61,8 +61,8 @@ class Look:
         jobs: list[journal.JobRecord],
         is_done: Callable[[str], bool],
         is_over: bool = False,
-    ) -> Look:
-        """The Look at the latest call of a ResultsFolder; of one on a cluster SLURM is asked."""
+    ) -> CallSnapshot:
+        """The snapshot of the latest call of a ResultsFolder; of one on a cluster SLURM is asked."""
         in_queue = queue(folder, table, jobs) if call and call.cores is None else None
         runs = states(folder, table, jobs, is_done, is_over, in_queue)
         return cls(table, call, jobs, runs, is_over and not in_queue)
@@ -156,7 +156,7 @@ def states(
     """Path -> RunProgress, with one of the states above, of every run that is wanted.
 
     Args:
-        folder, table, jobs: of the latest call, as in Look.
+        folder, table, jobs: of the latest call, as in CallSnapshot.
         is_done: function of a path that says whether its results are there and intact.
         is_over: whether that call has ended, so that none of its jobs is running.
         queue: path -> SLURM's state, of the runs that are jobs in its queue; None: SLURM is not in
@@ -168,7 +168,7 @@ def states(
     runs = {}
     for path in folder.wanted_paths(table):
         job, one, in_queue = job_of.get(path), known.get(path), (queue or {}).get(path)
-        told = _told(job, one)
+        told = reported_state(job, one)
         if in_queue:
             told = WAITING if in_queue in IN_QUEUE else told if job else RUNNING
         elif told == RUNNING and (is_over or queue is not None):
@@ -183,7 +183,7 @@ def states(
     return runs
 
 
-def _told(job: journal.JobRecord | None, one: RunProgress | None) -> str:
+def reported_state(job: journal.JobRecord | None, one: RunProgress | None) -> str:
     """The state of a run, by what its job and the run itself have recorded.
 
     Args:

@@ -11,7 +11,7 @@ from allcores_study import programs
 from allcores_study.config.run import digest
 from allcores_study.records import marks
 from allcores_study.watching import closing, journal, progress_line, state
-from allcores_study.watching.ledger import Current
+from allcores_study.watching.ledger import UpToDateCheck
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,20 +28,22 @@ class Status:
 
     def __init__(self, folder: ResultsFolder, table: Table) -> None:
         self.folder, self.table = folder, table
-        self.is_current = Current(folder, table)
+        self.is_up_to_date = UpToDateCheck(folder, table)
 
-    def look(self) -> state.Look:
-        """The state.Look at the latest call."""
+    def look(self) -> state.CallSnapshot:
+        """The state.CallSnapshot at the latest call."""
         call, jobs = journal.read_call(self.folder), journal.read_jobs(self.folder)
         is_over = call is None or call.is_going_on is False
-        return state.Look.at(self.folder, self.table, call, jobs, self.is_current, is_over)
+        return state.CallSnapshot.at(
+            self.folder, self.table, call, jobs, self.is_up_to_date, is_over
+        )
 
-    def lines(self, look: state.Look, arguments: str) -> Iterator[str]:
+    def lines(self, look: state.CallSnapshot, arguments: str) -> Iterator[str]:
         """Lines on all runs and on each job that is running; why jobs failed, and how to run just
         one again.
 
         Args:
-            look: state.Look.
+            look: state.CallSnapshot.
             arguments: what follows --configfile in the command.
         """
         yield look.line()
@@ -56,7 +58,7 @@ class Status:
             if of_job or (job.state == journal.FAILED and not job.runs):
                 yield from ("", *closing.failure(job))
             for path in of_job if is_here else []:
-                made_of = self.is_current.made_of(self.table.runs[path])
+                made_of = self.is_up_to_date.made_of(self.table.runs[path])
                 mark = marks.wanted(f"{self.folder.run(path)}/made", digest(made_of), False)
                 again = f"{programs.snakemake()} --cores all {mark} --configfile {arguments}"
                 yield f"    again: {again}"

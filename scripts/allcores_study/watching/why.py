@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from allcores_study.config.run import Run
     from allcores_study.records.results_folder import ResultsFolder
-    from allcores_study.watching.ledger import Current, Ledger
+    from allcores_study.watching.ledger import Ledger, UpToDateCheck
 
 # Folder of the hashes of the files that code consists of, a file for each fingerprint.
 CODE = "code"
@@ -35,7 +35,7 @@ def lines(ledger: Ledger) -> Iterator[str]:
         for path in paths
     }
     for path in (path for path in folder.wanted_paths(table) if path not in unknown):
-        run_reasons = reasons(ledger.current, table.runs[path])
+        run_reasons = reasons(ledger.is_up_to_date, table.runs[path])
         if run_reasons:
             runs_of["\n    ".join(run_reasons)].append(path)
     for reason, paths in runs_of.items():
@@ -67,15 +67,15 @@ def _code_file(folder: ResultsFolder, code: str) -> Path:
     return Path(folder.call_file(CODE)) / f"{code.split()[-1]}.json"
 
 
-def reasons(current: Current, run: Run) -> list[str]:
+def reasons(check: UpToDateCheck, run: Run) -> list[str]:
     """Lines that say why a Run would be trained; none if it would not be.
 
     Args:
-        current: ledger.Current of the run's grid.Table.
+        check: ledger.UpToDateCheck of the run's grid.Table.
     """
     from allcores_study.analysis import collect  # not at the top: snakemake would import pandas
 
-    folder, table = current.folder, current.table
+    folder, table = check.folder, check.table
     if not (Path(folder.metrics(run.path)).exists() or folder.has(run.path)):
         return ["has not been trained, or not to its end"]
     if damaged := folder.damaged_file(run.path):
@@ -84,7 +84,7 @@ def reasons(current: Current, run: Run) -> list[str]:
     assert record is not None, "it is neither gone nor damaged"
     recorded = run_files.metrics(folder.run_files(run.path))["identity"]
     before_data = {part: recorded[part] for part in identity.before_data(run)}
-    is_other = current.made_of(run, before_data) != record.made_of
+    is_other = check.made_of(run, before_data) != record.made_of
     try:
         expected = collect.wanted_identity(run, folder.dataset(""), recorded)
     except ValueError as error:
@@ -101,11 +101,11 @@ def reasons(current: Current, run: Run) -> list[str]:
     for part in ("torch", "inputs", "targets", "folds"):
         if recorded.get(part) != expected[part]:
             lines.append(f"{part}: {_short(recorded.get(part))} -> {_short(expected[part])}")
-    if not current.has_what_is_asked(run, record):
+    if not check.has_what_is_asked(run, record):
         asked = table.conditions[run.path]
         missing = [key for key in ("curves", "exclusive") if getattr(asked, key)]
         lines.append(f"now with {' and '.join(missing)}")
-    if recipes_differ := current.recipe_differs(run, record):
+    if recipes_differ := check.recipe_differs(run, record):
         lines += _of_settings(*recipes_differ, "recipe.")
     return lines
 

@@ -21,7 +21,7 @@ from allcores_study.records.results_folder import RUN_FILES, ResultsFolder
 from allcores_study.training import progress
 from allcores_study.watching import closing, journal, progress_line, why
 from allcores_study.watching.events import Events
-from allcores_study.watching.ledger import Current
+from allcores_study.watching.ledger import UpToDateCheck
 
 STUDY = """
 models:
@@ -175,24 +175,24 @@ def test_what_was_kept_of_files_that_are_gone_is_forgotten(tmp_path):
 def test_results_of_other_data_are_not_done(tmp_path):
     folder, table = ResultsFolder(str(tmp_path)), expanded()
     (path, run), *_ = table.runs.items()
-    assert not Current(folder, table)(path), "there is nothing"
+    assert not UpToDateCheck(folder, table)(path), "there is nothing"
     place = Path(folder.run(path))
     place.mkdir(parents=True)
     for name in RUN_FILES:
         (place / name).touch()
-    assert not Current(folder, table)(path), "an empty metrics.json"
+    assert not UpToDateCheck(folder, table)(path), "an empty metrics.json"
     made_of = identity.made_of(identity.before_data(run), preparation.made_of(run.dataset))
     of_run = {"curves": False, "exclusive": False}
     digests = {"epochs.csv": files.sha256(os.devnull)}
     content = {"conditions": of_run, "recipe": run.recipe, "machine": {"processor": "any"}}
     Record(made_of, digests, {}, content).write(place / "metrics.json")
-    assert Current(folder, table)(path)
+    assert UpToDateCheck(folder, table)(path)
     (place / "epochs.csv").write_text("damage")
-    assert not Current(folder, table)(path)
+    assert not UpToDateCheck(folder, table)(path)
     (place / "epochs.csv").write_text("")
     other = expanded(seed=1)
     (same,) = set(other.runs) & {path}
-    assert not Current(folder, other)(same)
+    assert not UpToDateCheck(folder, other)(same)
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,7 @@ def test_the_time_left_follows_what_has_been_seen(pace, monkeypatch):
     of_runs |= dict.fromkeys(paths[2:4], RunProgress(RUNNING, now - 5, epochs=5, loss=0.1))
     call = journal.CallRecord.of_this_process(2, False, dict.fromkeys(runs, 10.0))
     jobs = [job("train", path, journal.RUNNING, began) for path in paths[2:4]]
-    look = state.Look(table, call, jobs, of_runs)
+    look = state.CallSnapshot(table, call, jobs, of_runs)
     assert look.seconds_left(2) == pytest.approx(25 * pace, rel=0.2)
     shown = [look.line(), *look.lines_of_jobs()]
     assert shown[0].startswith("2 done, 2 running, 0 failed, 4 to go; 2 of 2 cores busy; about ")
@@ -177,11 +177,11 @@ def job(rule, title, of_state, began=None):
 
 
 def seen(jobs, *, call=None, done=(), is_over=False):
-    """The state.Look at a call in which the runs at some paths are done."""
+    """The state.CallSnapshot at a call in which the runs at some paths are done."""
     table = grid.expand(yaml.safe_load(STUDIES))
     call = call or journal.CallRecord.of_this_process(2, False, {})
     runs = state.states(ResultsFolder("nowhere"), table, jobs, lambda path: path in done, is_over)
-    return state.Look(table, call, jobs, runs, is_over)
+    return state.CallSnapshot(table, call, jobs, runs, is_over)
 
 
 def states_of(look):
@@ -254,7 +254,7 @@ def test_the_time_left_never_jumps(epochs, monkeypatch):
         for place, path in enumerate(runs):
             known = DONE if place // 2 < turn else RUNNING if place // 2 == turn else WAITING
             of_runs[path] = RunProgress(known, 1000.0 + 60 * turn, of_turn * epochs // 60)
-        left = state.Look(table, call, jobs, of_runs).seconds_left(2)
+        left = state.CallSnapshot(table, call, jobs, of_runs).seconds_left(2)
         assert left == pytest.approx(300 - second, rel=0.3, abs=8), second
 
 
