@@ -63,9 +63,10 @@ def assert_is_self_contained(page):
     ids = re.findall(r' id="([^"]+)"', page)
     assert len(ids) == len(set(ids))
     assert set(re.findall(r'(?:href="#|url\(#)([^")]+)', page)) <= set(ids)
-    # A study of several setups: their speedup, what is fastest, and then the scores.
-    speedup, said = page.index('id="speedup_figure"'), page.index("Of many runs, ")
-    assert speedup < said < page.index("scored best") < page.index(">Methods<")
+    # What was compared, the answer, figures, and then the rest.
+    order = "<th>runs</th>", "Of many runs, ", "scored best", 'id="speedup_figure"', ">Methods<"
+    found = [page.index(part) for part in order]
+    assert found == sorted(found)
     assert page.count("<svg") == page.count("<figcaption>") == 7
     methods = page.partition(">Methods<")[2]
     assert "<td>mlp, hidden [16], SGD with learning rate 0.05, batches of 16, 2 epochs" in methods

@@ -117,8 +117,11 @@ def of_study(config: dict[str, Any], study: str) -> tuple[Metric, ...]:
     settings = config["studies"][study]
     task = fit.task_of_study(config, settings).constants
     usual = task["METRICS"]
-    if task["IS_SCALED"] and fit.count_numbers(config, settings["datasets"][0]) > 1:
+    first = settings["datasets"][0]
+    if task["IS_SCALED"] and fit.count_numbers(config, first) > 1:
         usual = usual[:1]  # the others have units, of which no mean can be taken
+    if task["TARGETS"] == "classes" and fit.count_classes(config, first) == 2:
+        usual = (*usual, "roc_auc")
     return tuple(map(Metric.of, settings.get("metrics", usual)))
 
 

@@ -19,7 +19,7 @@ import pandas as pd
 import yaml
 
 from allcores.machine import lifetime
-from allcores_study.analysis import collect, methods, products, style, tidy, verdict, wording
+from allcores_study.analysis import collect, head, methods, products, style, tidy, verdict, wording
 from allcores_study.analysis.selection import SWEPT_COLUMN
 
 if TYPE_CHECKING:
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from allcores_study.analysis.wording import Number
 
 TEMPLATES = Path(__file__).parent / "templates"
-# The page opens with at most so many sentences and figures.
-LEAD, LEADING = 4, 3
+# The page opens with at most so many sentences, figures and tables; of further figures so many are
+# shown, the others are folded.
+LEAD, LEADING, UNFOLDED = 4, 3, 7
 # Markup of reStructuredText in captions -> HTML.
 MARKUP = {r"``(.+?)``": "code", r"\*\*(.+?)\*\*": "b", r"\*(.+?)\*": "i"}
 
@@ -138,13 +139,16 @@ def _write_report(study: Study, frames: dict[str, Any], again: str) -> list[str]
     candidates = [block for block in blocks if block["leading"]]
     leading = sorted(candidates, key=lambda block: block["leading"])[:LEADING]
     others = [block for block in blocks if block not in leading]
+    figures = [block for block in others if "svg" in block]
+    for block in figures[UNFOLDED:]:
+        block["is_folded"] = True
     page = _page(
         "report",
         title=facts.study,
+        head=head.facts(frames["runs"], study.infos),
         lead=list(map(_in_html, lead)),
         details=list(map(_in_html, sentences[len(lead) :])),
         leading=leading,
-        opens_with_figure=bool(leading) and leading[0]["section"] == "speed",
         sections=[
             {"name": name, "blocks": [block for block in others if block["section"] == name]}
             for name in _section_names(leading, others)
@@ -194,6 +198,7 @@ def described(product: Product, facts: Facts) -> dict[str, Any]:
     """What a page says of a product: its title, section and caption; for a paper also a label that
     no other study has, and the first sentence of the caption."""
     plain = facts.filled(product.caption)
+    plain = plain[0].upper() + plain[1:]
     caption, paper = escape(plain, quote=False), re.split(r"[.;:] ", plain, maxsplit=1)[0]
     for markup, tag in MARKUP.items():
         caption = re.sub(markup, rf"<{tag}>\1</{tag}>", caption)

@@ -87,6 +87,12 @@ def count_numbers(config: dict[str, Any], label: str) -> int:
     return metadata.numbers
 
 
+def count_classes(config: dict[str, Any], label: str) -> int | None:
+    """How many classes a dataset has; None: it has none, or is not read yet."""
+    metadata = _metadata(config, label)
+    return metadata and metadata.classes
+
+
 def _suits(metric: Component, task: Component) -> bool:
     """Whether the Component of a metric is for that of a task."""
     return task.constants["TARGETS"] in metric.constants.get("targets", ("classes",))

@@ -62,7 +62,7 @@ class CallSnapshot:
         is_done: Callable[[str], bool],
         is_over: bool = False,
     ) -> CallSnapshot:
-        """The snapshot of the latest call of a ResultsFolder; of one on a cluster SLURM is asked."""
+        """The snapshot of the latest call of a ResultsFolder; on a cluster SLURM is asked."""
         in_queue = queue(folder, table, jobs) if call and call.cores is None else None
         runs = states(folder, table, jobs, is_done, is_over, in_queue)
         return cls(table, call, jobs, runs, is_over and not in_queue)

@@ -24,8 +24,9 @@ LEADING = 4
 CAPTION = """
 {metric} on the test folds, the best at the top. Faint dots: single runs (folds and seeds). Marker:
 their mean. Bar: its 95 % interval, corrected for folds that share training samples. Colour: the
-model. Dashed line: the {metric} of always predicting the most frequent class. Triangles: published
-scores. Runs that diverged are counted in the label, not averaged.
+model. Dashed line, or a number at the axis where that is far away: the {metric} of always
+predicting the most frequent class. Triangles: published scores. Runs that diverged are counted in
+the label, not averaged.
 """
 MOST_ROWS = 40  # the best of more are drawn
 
@@ -44,10 +45,10 @@ def figure(runs: pd.DataFrame, classes: pd.DataFrame, facts: Facts) -> Figure:
         rows = rows[:MOST_ROWS]
         for row, repeats in enumerate(rows):
             _draw(panel, row, repeats, colours[repeats["model"].iloc[0]], facts)
-        if facts.metric.name == "accuracy" and len(classes):
-            _draw_chance(panel, classes[classes["dataset"] == dataset])
         style.name_rows(panel, [_label(repeats, named) for repeats in rows])
         panel.set_xlabel(f"{facts.metric.axis} on the test folds")
+        if facts.metric.name == "accuracy" and len(classes):
+            _draw_chance(panel, classes[classes["dataset"] == dataset])
         if len(places) > 1:
             panel.set_title(style.title(["dataset", "train_size"], (dataset, train_size)))
     return figure
@@ -71,7 +72,11 @@ def _draw_chance(panel: Axes, classes: pd.DataFrame) -> None:
     """Draw the accuracy of always predicting the most frequent class."""
     first = classes.drop_duplicates(["split", "class"])
     samples = first.groupby("class")["samples"].sum()
-    panel.axvline(100 * samples.max() / samples.sum(), color="0.5", ls="--", lw=1)
+    chance, (low, high) = 100 * samples.max() / samples.sum(), panel.get_xlim()
+    if low - chance < high - low:
+        panel.axvline(chance, color="0.5", ls="--", lw=1)
+    else:  # a line would leave all scores on top of each other
+        panel.set_xlabel(f"{panel.get_xlabel()}; most frequent class: {chance:.1f}")
 
 
 def _label(repeats: pd.DataFrame, named: list[str]) -> str:

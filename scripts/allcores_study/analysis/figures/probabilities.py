@@ -61,6 +61,7 @@ def figure(predictions: pd.DataFrame, classes: pd.DataFrame, facts: Facts) -> Fi
         right.plot(100 * parts["sure"], 100 * parts["right"], "o-", color="0.2", ms=5)
         right.set_title(f"{right.get_title()}\nerror {error(parts):.1%}")
         right.set(xlabel="probability of the predicted class (%)", ylabel="right (%)")
+        right.set(xlim=(least - 1, 101), ylim=(least - 1, 101), box_aspect=1)
     return figure
 
 

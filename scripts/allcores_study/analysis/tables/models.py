@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,12 +20,12 @@ WHEN = "several_models"
 ORDER = 54
 LEADING = 5
 CAPTION = """
-Held-out {metric} of each model and schedule, trained with **{base}**; *low 95*, *high 95*: the 95 %
-interval of the mean. *difference*: to the best one, in pairs of runs with the same fold and seed;
-*low*, *high*: its 95 % interval, not corrected for the number of comparisons. *p*: Nadeau and
-Bengio's corrected resampled t-test, which allows for folds that share training samples; *p
-corrected*: by Holm's method for as many comparisons as there are pairs of rows, because the best
-one was found by the same runs. The difference is significant where *p corrected* is below 0.05. A
+{metric} on the test folds of each model and schedule, trained with **{base}**; *low 95*, *high 95*:
+the 95 % interval of the mean. Further metrics have a column each. *difference*: to the best one, in
+pairs of runs with the same fold and seed; *low*, *high*: its 95 % interval, not corrected for the
+number of comparisons. *p*: Nadeau and Bengio's corrected resampled t-test, which allows for folds
+that share training samples; *p corrected*: by Holm's method for all pairs of rows, because the same
+runs showed which one is best. The difference is significant where *p corrected* is below 0.05. A
 row with runs that are missing or diverged, or in which {metric} is not defined, is not ranked.
 """
 COMPARED = ("score", "low_95", "high_95", "difference", "finding")
@@ -39,16 +40,19 @@ COMPARISON = ["pairs", "difference", "low", "high", "at_most", "p", "p_corrected
 def table(runs: pd.DataFrame, facts: Facts) -> pd.DataFrame:
     """One row per dataset, training-set size, model and schedule, the best first."""
     runs = comparison.of_baseline(runs, facts.baseline)
-    ranked = [_ranked(group, facts.metric) for _, group in runs.groupby(PLACE, sort=False)]
-    columns = [*PLACE, *COMPETITOR, "score", "low_95", "high_95", *COMPARISON]
+    ranked = [_ranked(group, facts.metrics) for _, group in runs.groupby(PLACE, sort=False)]
+    others = [metric.name for metric in facts.metrics[1:]]
+    columns = [*PLACE, *COMPETITOR, "score", "low_95", "high_95", *others, *COMPARISON]
     return pd.concat(ranked)[columns] if ranked else pd.DataFrame(columns=columns)
 
 
-def _ranked(runs: pd.DataFrame, metric: Metric) -> pd.DataFrame:
+def _ranked(runs: pd.DataFrame, metrics: Sequence[Metric]) -> pd.DataFrame:
     """The rows of one dataset and training-set size."""
+    metric, *others = metrics
     groups = runs.groupby(COMPETITOR, sort=False)
     scores = {"score": ("score", "mean"), "scored": ("score", "count"), "runs": ("score", "size")}
-    rows = groups.agg(**scores, diverged=("diverged", "count")).reset_index()
+    means = {other.name: (other.name, "mean") for other in others}
+    rows = groups.agg(**scores, **means, diverged=("diverged", "count")).reset_index()
     rows[["low_95", "high_95"]] = [comparison.interval(group, metric) for _, group in groups]
     # Means over unequal sets of folds and seeds do not compare.
     expected = len(runs[tidy.REPEAT].drop_duplicates())

@@ -1,0 +1,95 @@
+"""The first lines of a report: what was compared, on what, when and with what. No torch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from allcores_study.analysis import methods, tidy
+from allcores_study.analysis.wording import comma_separated, count
+from allcores_study.config import grid
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MOST_CLASSES, MOST_NAMES = 6, 6  # that are listed
+
+
+def facts(runs: pd.DataFrame, infos: dict[str, dict[str, Any]]) -> Iterator[tuple[str, str]]:
+    """(name, fact) for each line.
+
+    Args:
+        runs: the tidy CSV, a row per run.
+        infos: label of a dataset -> content of its dataset.json.
+    """
+    for label, info in infos.items():
+        yield "data", f"{label}: {_data(info)}"
+    yield "compared", _compared(runs)
+    yield "runs", _runs(runs)
+    yield "machine", _machine(runs)
+    yield "trained", _when(runs)
+    first = runs.iloc[0]
+    versions = f"Python {first['machine_python']}, torch {first['machine_torch']}"
+    yield "software", f"allcores {methods.version()}, {versions}"
+
+
+def _data(info: dict[str, Any]) -> str:
+    """Number of samples, their kind and what is predicted."""
+    samples, *shape = info["shape"]
+    parts = [f"{samples:,} samples of {' x '.join(map(str, shape))} values"]
+    if names := info["classes"]:
+        listed = comma_separated(names[:MOST_CLASSES]) + ", ..." * (len(names) > MOST_CLASSES)
+        parts.append(f"{len(names)} classes ({listed})")
+    elif names := info["output_names"]:
+        parts.append(f"predicted: {comma_separated(names[:MOST_NAMES])}")
+    return ", ".join(parts)
+
+
+def _compared(runs: pd.DataFrame) -> str:
+    """Models, schedules and strategies by name, those of which there are several."""
+    parts = [_several("model", list(runs["model"].unique()))]
+    schedules = [name for name in runs["schedule"].unique() if name != grid.NO_SCHEDULE.label]
+    for noun, names in (("schedule", schedules), ("strategy", list(runs["strategy"].unique()))):
+        if len(names) > 1:
+            parts.append(_several(noun, names))
+    return "; ".join(parts)
+
+
+def _several(noun: str, names: list[str]) -> str:
+    plural = {"strategy": "strategies"}.get(noun, f"{noun}s")
+    listed = comma_separated(names[:MOST_NAMES]) + ", ..." * (len(names) > MOST_NAMES)
+    return f"{len(names)} {noun if len(names) == 1 else plural} ({listed})"
+
+
+def _runs(runs: pd.DataFrame) -> str:
+    """Folds x seeds, and how many runs that makes."""
+    splits, seeds = runs["split"].nunique(), runs["seed"].nunique()
+    is_test = runs["split"].iloc[0] == "test"
+    split = "the test set of the data" if is_test else count(splits, "fold")
+    return f"{split} x {count(seeds, 'seed')}: {count(len(runs), 'run')}"
+
+
+def _machine(runs: pd.DataFrame) -> str:
+    machines = runs.drop_duplicates(["machine_host", "machine_processor"])
+    named = [
+        f"{row['machine_processor']}, {count(row['machine_cores_allowed'], 'core')}"
+        for _, row in machines.iterrows()
+    ]
+    return "; ".join(dict.fromkeys(named))
+
+
+def _when(runs: pd.DataFrame) -> str:
+    """The day of the first run, and for how long runs were trained, pauses cut out."""
+    day = time.strftime("%Y-%m-%d", time.gmtime(runs["started"].min()))
+    seconds, lasted = runs["training_seconds"].sum(), tidy.makespan(runs)
+    return f"{day}, {_duration(seconds)} of training in {_duration(lasted)}"
+
+
+def _duration(seconds: float) -> str:
+    """ "45 s", "12 min 5 s" or "3 h 20 min"."""
+    minutes, rest = divmod(round(seconds), 60)
+    if not minutes:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
