@@ -44,7 +44,7 @@ def test_the_commands_are_what_the_programs_say():
 
 
 def test_the_readme_is_read_in_two_minutes():
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 100
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 80
 
 
 @pytest.mark.parametrize("page", PAGES, ids=[page.stem for page in PAGES])
@@ -68,7 +68,8 @@ def test_the_site_is_whole(tmp_path):
     for page in tmp_path.rglob("*.html"):
         text = page.read_text()
         assert not re.search(r"<(script|link|img|iframe)[^>]+(src|href)=\"https?:", text), page
-        assert "iframe-worker.js" in text
+        # Files of the repository are copied without search.
+        assert "iframe-worker.js" in text or page.is_relative_to(tmp_path / "source")
 
 
 def test_code_in_pages_is_not_cut():
