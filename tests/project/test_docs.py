@@ -53,6 +53,23 @@ def test_what_was_measured_comes_from_its_file(page):
     assert measured.filled(page.read_text()) == page.read_text()
 
 
+def test_the_glossary_has_one_word_for_one_thing():
+    """Each word once, in order, and no two for one meaning; the files that it names are there."""
+    text = (ROOT / "docs" / "glossary.md").read_text()
+    meanings = []
+    for section in text.split("\n## ")[1:]:
+        rows = re.findall(r"^\| (.+?) \| (.+?) \|$", section, re.MULTILINE)[1:]
+        words = [word for row, _ in rows for word in row.split(", ")]
+        assert len(rows) > 10 and len(words) == len({*words})
+        assert [row for row, _ in rows] == sorted((row for row, _ in rows), key=str.casefold)
+        meanings += [meaning for _, meaning in rows]
+    assert len(meanings) == len({*meanings})
+    for path in re.findall(r"`(\w+/[\w/]*)(?:\.py)?`", text):
+        if path != "calls/":
+            places = registry.ENGINE / path, registry.LIBRARY / path
+            assert any(at.is_dir() or at.with_suffix(".py").exists() for at in places), path
+
+
 def test_the_site_is_whole(tmp_path):
     """No link leads nowhere, no page stands alone."""
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path]

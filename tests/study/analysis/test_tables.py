@@ -111,7 +111,9 @@ def test_a_table_has_a_label_and_a_caption_for_a_paper():
         facts = dataclasses.replace(FACTS, study=study)
         described = writing.described(product, facts)
         labels.add(described["label"])
-        expected = "Accuracy on the test folds of each model and schedule, trained with serial on 1 core"
+        expected = (
+            "Accuracy on the test folds of each model and schedule, trained with serial on 1 core"
+        )
         assert described["paper"] == expected
     assert labels == {"first-models-table", "my-study-models-table"}
 
