@@ -82,7 +82,8 @@ class CallProgress:
         look = state.CallSnapshot.at(self.folder, table, call, jobs, self.is_done)
         of_call = self.to_make.union(*(job.runs for job in jobs))
         runs = {path: one for path, one in look.runs.items() if path in of_call}
-        return dataclasses.replace(look, runs=runs).line()
+        look = dataclasses.replace(look, runs=runs)
+        return look.bar() if sys.stderr.isatty() else look.line()
 
 
 class ProgressLine(threading.Thread):
@@ -127,6 +128,8 @@ class ProgressLine(threading.Thread):
             return
         if self.bar is None:  # of a bar without a total tqdm knows no truth value
             self.bar = tqdm(bar_format="{desc}", leave=False)
+        while len(line) > (self.bar.ncols or len(line)) and "; " in line:
+            line = line.rpartition("; ")[0]  # a whole part, not the middle of a word
         self.bar.set_description_str(line[: self.bar.ncols or None])
 
     def close(self) -> None:

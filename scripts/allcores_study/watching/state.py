@@ -30,6 +30,7 @@ UNREACHABLE = "not reached"  # something that the run needs has failed
 TRUST = 0.05
 AFTER = 4.0  # seconds that tables, figures and report take
 ASKING = 10.0  # seconds between two questions to SLURM
+BAR = 20  # characters of the bar
 MOST_JOBS = 12  # shown at once
 IN_QUEUE = ("PENDING", "CONFIGURING", "REQUEUED")  # SLURM's states of a job that waits
 
@@ -69,7 +70,7 @@ class CallSnapshot:
 
     def line(self) -> str:
         """A line on the whole call."""
-        counts = Counter(one.state for one in self.runs.values())
+        counts = self._counts()
         jobs = [job for job in self.jobs if not self._training.keys().isdisjoint(job.runs)]
         busy = sum(job.cores for job in (*jobs, *self._others))
         available = self.call.cores if self.call else cores.allowed()
@@ -78,12 +79,38 @@ class CallSnapshot:
         line = ", ".join(parts)
         if available:
             line += f"; {min(busy, available)} of {available} cores busy"
-        is_going_on = counts[RUNNING] + counts[WAITING] and not self.is_over
-        if is_going_on and self.call and self.call.expected:
-            line += f"; about {duration(self.seconds_left(available or max(1, busy)) + AFTER)} left"
+        if left := self._time_left(available or max(1, busy)):
+            line += f"; {left}"
         for job in self._without_runs(journal.FAILED):  # last, as a terminal may cut the line
             line += f"; {' of '.join(filter(None, (job.rule, job.title)))} failed"
         return line
+
+    def bar(self) -> str:
+        """The line for the foot of a terminal, with a bar; what may be cut off comes last."""
+        counts, jobs = self._counts(), self._without_runs(journal.FAILED)
+        filled = BAR * counts[DONE] // max(1, len(self.runs))
+        parts = [f"[{'#' * filled}{'.' * (BAR - filled)}] {counts[DONE]} of {len(self.runs)} runs"]
+        parts[0] += f", {counts[RUNNING]} running"
+        failed = [f"{counts[FAILED]} runs"] * bool(counts[FAILED])
+        failed += [" of ".join(filter(None, (job.rule, job.title))) for job in jobs]
+        parts += [f"failed: {', '.join(failed)}"] * bool(failed)
+        available = self.call.cores if self.call else cores.allowed()
+        return "; ".join(filter(None, [*parts, self._time_left(available or 1)]))
+
+    def _counts(self) -> Counter[str]:
+        return Counter(one.state for one in self.runs.values())
+
+    def _time_left(self, available: int) -> str:
+        """In words; "": the call is over, or nothing is known.
+
+        Args:
+            available: number of cores that the runs share.
+        """
+        counts = self._counts()
+        is_going_on = counts[RUNNING] + counts[WAITING] and not self.is_over
+        if not (is_going_on and self.call and self.call.expected):
+            return ""
+        return f"about {duration(self.seconds_left(available) + AFTER)} left"
 
     def lines_of_jobs(self) -> list[str]:
         """A line for each run that is training, and for each other job."""

@@ -310,10 +310,12 @@ def test_the_line_at_the_foot_of_a_terminal_is_written_over_and_goes(monkeypatch
         line = progress_line.ProgressLine(lambda: "", None)
         line.show("1 done")
         line.show("2 done")
+        line.show(f"3 done{' of many' * 7}; about 1 min left")
         line.close()
         terminal.flush()
         shown = os.read(reading, 10_000).decode()
     os.close(reading)
     assert "1 done" in shown
     assert "\r2 done" in shown
+    assert shown.count(" of many") == 7 and "about" not in shown, "whole parts are left out"
     assert "\n" not in shown

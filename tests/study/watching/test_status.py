@@ -263,6 +263,13 @@ def test_runs_whose_data_could_not_be_made_are_not_to_go_unless_that_was_stopped
     call = journal.CallRecord.of_this_process(2, False, dict.fromkeys(table.runs, 60.0))
     look = seen([job("prepare_dataset", "digits", journal.FAILED)], call=call)
     assert set(states_of(look).values()) == {state.UNREACHABLE}
+    assert look.bar() == (
+        f"[{'.' * 20}] 0 of {len(look.runs)} runs, 0 running; failed: prepare_dataset of digits"
+    )
+    half = dataclasses.replace(
+        look, jobs=[], runs={**look.runs, next(iter(look.runs)): RunProgress(DONE)}
+    )
+    assert half.bar().startswith(f"[{'#' * (20 // len(look.runs))}") and "failed" not in half.bar()
     line = look.line()
     assert f"0 to go, {len(look.runs)} not reached; " in line
     assert line.endswith("; prepare_dataset of digits failed")
