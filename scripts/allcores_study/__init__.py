@@ -1,2 +1,5 @@
-"""Studies: from a config by way of runs to a report. It imports the engine, `allcores`, and not the
-other way; docs/adding.md says what each folder is for, and which others it may import."""
+"""Studies: the way from a config through runs to a report.
+
+This package imports the engine, `allcores`, never the reverse. docs/adding.md lists what each
+folder is for and which others it may import.
+"""

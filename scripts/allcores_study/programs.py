@@ -1,4 +1,4 @@
-"""Where the programs are, and how users call them: in a clone, or by `allcores` of a wheel."""
+"""Where the programs are, and how users start them: from a clone, or as `allcores` from a wheel."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ PROJECT = INSTALLED if INSTALLED.is_dir() else LIBRARY.parents[1]
 PROGRAMS = PROJECT / "scripts"
 RUN = "ALLCORES_RUN"  # set by scripts/command.py
 
-# Names of packages: those of the modules of users in this process, and those they have imported.
+# Names of the packages of users' modules in this process, and of those that they import.
 brought: set[str] = set()
 
 
 def snakemake() -> str:
-    """How snakemake is called here: by the program `allcores`, by a path below this folder, or as
-    it is."""
+    """Return the command that starts snakemake here.
+
+    It is the program `allcores`, a path below the working directory, or plain `snakemake`.
+    """
     if RUN in os.environ:
         return os.environ[RUN]
     path = Path(sys.executable).with_name("snakemake")
@@ -33,20 +35,22 @@ def snakemake() -> str:
 
 
 def plan() -> str:
-    """How a plan is made here."""
+    """Return the command that makes a plan here."""
     return "allcores plan" if RUN in os.environ else "python scripts/plan.py"
 
 
 def is_ours(module: str) -> bool:
-    """Whether a module, by its name, is of one of the project's two packages."""
+    """Return whether a module name belongs to one of the project's two packages."""
     return module.partition(".")[0] in (ENGINE.name, LIBRARY.name)
 
 
 @contextlib.contextmanager
 def users_module(module: str) -> Iterator[None]:
-    """Context in which a module, perhaps of the user's, is imported by its name: it does not see
-    this program's arguments, as many a training script reads them then, and counts as `brought`,
-    with what it imports."""
+    """Import a module, perhaps a user's, inside this context.
+
+    A user's module does not see this program's arguments, because many training scripts read them
+    on import. It and the packages that it imports count as `brought`.
+    """
     if is_ours(module):
         yield
         return

@@ -1,4 +1,4 @@
-"""YAML files of a config: their content, the lines of its parts, and keys that come twice."""
+"""YAML files of a config: their content, the line of each part, and duplicate keys."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 
 def read(file: str | Path) -> dict[str, Any]:
-    """The mapping in a YAML file.
+    """Return the mapping in a YAML file.
 
     Raises:
-        ValueError: the file is not UTF-8, not YAML or no mapping; the message names it.
+        ValueError: the file is not UTF-8, not YAML or not a mapping; the message names it.
         OSError: it cannot be read.
     """
     try:
         content = _parsed(file, Path(file).read_text(encoding="utf-8"))
-        json.dumps(content, skipkeys=True, default=str)  # refuses what contains itself by an alias
+        json.dumps(content, skipkeys=True, default=str)  # rejects an alias that contains itself
     except UnicodeDecodeError as error:
-        raise ValueError(f"{file}: not UTF-8, the encoding of YAML: {error}") from None
-    except (yaml.YAMLError, ValueError) as error:  # the latter of JSON, and of impossible dates
+        raise ValueError(f"{file}: not UTF-8; save it in this encoding: {error}") from None
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: JSON, impossible dates
         raise ValueError(f"{file}: {error}") from None
     except RecursionError:
-        raise ValueError(f"{file}: its lists or keys are nested too deeply") from None
+        raise ValueError(f"{file}: lists or keys are nested too deeply") from None
     if not isinstance(content, dict):
         kind = "nothing" if content is None else f"a {type(content).__name__}"
         raise ValueError(f"{file}: found {kind}; expected keys and values")
@@ -39,8 +39,10 @@ def read(file: str | Path) -> dict[str, Any]:
 
 
 def _parsed(file: str | Path, text: str) -> Any:
-    """What is in a file; as by Snakemake, JSON is tried first, of whose numbers YAML reads some,
-    such as 5e-05, as texts."""
+    """Return the content of a file.
+
+    Like Snakemake, it tries JSON first: YAML reads some JSON numbers, such as 5e-05, as texts.
+    """
     try:
         return json.loads(text)
     except json.JSONDecodeError:
@@ -57,7 +59,7 @@ def _is_yaml(text: str) -> bool:
 
 
 def typed(config: Any) -> Any:
-    """The config with every text that spells a number or a truth value converted."""
+    """Return the config with texts that spell a number or a truth value converted."""
     if isinstance(config, dict):
         return {key: typed(value) for key, value in config.items()}
     if isinstance(config, list):
@@ -72,10 +74,10 @@ def typed(config: Any) -> Any:
 
 
 def places(files: Iterable[str | Path]) -> tuple[dict[Keys, Place], list[Problem]]:
-    """Path of keys -> (file, line) for everything in the files, and the keys that come twice.
+    """Return file and line of everything in the files, and the duplicate keys.
 
     Returns:
-        ({path: (file, line)}, [(path, text), ...]); later files stand on top of earlier ones.
+        ({path of keys: (file, line)}, [(path, text), ...]); later files override earlier ones.
     """
     lines: dict[Keys, Place] = {}
     repeated: list[Problem] = []
@@ -84,13 +86,13 @@ def places(files: Iterable[str | Path]) -> tuple[dict[Keys, Place], list[Problem
             node = yaml.compose(Path(file).read_text(encoding="utf-8"))
             if node is not None:
                 _walk(node, (), str(file), lines, repeated)
-        except (yaml.YAMLError, RecursionError):  # JSON with tabs, say: no places then
+        except (yaml.YAMLError, RecursionError):  # such as JSON with tabs: it gets no places
             continue
     return lines, repeated
 
 
 def place(path: Keys, lines: dict[Keys, Place]) -> Place:
-    """(file, line) of the innermost part of a path that is in a file; ("", 0): none is."""
+    """Return (file, line) of the innermost part of a path that is in a file, or ("", 0)."""
     while path and path not in lines:
         path = path[:-1]
     return lines.get(path, ("", 0))
@@ -106,7 +108,7 @@ def _walk(
         children = [(key.value, key.start_mark, value) for key, value in node.value]
         keys = [key for key, _, _ in children if isinstance(key, str)]
         for key in {key for key in keys if keys.count(key) > 1}:
-            repeated.append(((*path, key), "stands here twice; the last one would win"))
+            repeated.append(((*path, key), "duplicate key; remove one, or the last would win"))
     elif isinstance(node, yaml.SequenceNode):
         children = [(i, value.start_mark, value) for i, value in enumerate(node.value)]
     for key, mark, child in children:

@@ -181,15 +181,18 @@ def test_what_diverges_is_told_and_does_not_end_a_search(tmp_path):
     ("search", "message"),
     [
         ("{sampler: random, trials: 20}", "found 'random'; known: tpe"),
-        ("{trials: 20}", "expected sampler, trials, and perhaps at_once and a seed"),
-        ("{sampler: tpe, trials: 20, atonce: 2}", "expected sampler, trials, and perhaps"),
+        ("{trials: 20}", "expected sampler, trials, optionally at_once and seed"),
+        ("{sampler: tpe, trials: 20, atonce: 2}", "expected sampler, trials, optionally"),
         ("20", "found 20; expected sampler"),
         ("{sampler: tpe, trials: 10}", "found 10; expected more than the 10 that are drawn"),
         ("{sampler: tpe, trials: 16, at_once: 16}", "found 16; expected more than the 16"),
-        ("{sampler: tpe, trials: 99999}", "at most 9,001, of which none is tried twice"),
+        ("{sampler: tpe, trials: 99999}", "at most 9,001, since none is trained twice"),
         ("{sampler: tpe, trials: '20'}", "found '20'; expected more than"),
         ("{sampler: tpe, trials: 20, at_once: 0}", "found 0; expected a whole number from 1"),
-        ("{sampler: tpe, trials: 111, at_once: 1}", "found 1; expected at least 2, for 100 rounds"),
+        (
+            "{sampler: tpe, trials: 111, at_once: 1}",
+            "found 1; expected at least 2, for at most 100 rounds",
+        ),
         ("{sampler: tpe, trials: 20, seed: x}", "found 'x'; expected a whole number from 0"),
         ("{sampler: tpe, trials: 20, seed: -1}", "found -1; expected a whole number from 0"),
         ("{sampler: tpe, trials: 20}, sample: 3", "conflicts with `sample`"),
@@ -208,10 +211,13 @@ def test_what_is_no_search_is_told(search, message):
     [
         (("width: {range: [0.25, 2.0], step: 0.25}", "width: 1"), None),
         (("{log: [0.001, 1.0]}", "0.1"), "found 12; expected more than the 10"),
-        (("select: 2}", "folds: 2}"), "mlp has `search`, which needs `select` in each study of it"),
+        (
+            ("select: 2}", "folds: 2}"),
+            "mlp has `search`, which needs `select` in each of its studies",
+        ),
         (
             ("precision: fp32", "  again: {datasets: [tiny], folds: 3, models: [mlp], select: 2}"),
-            "mlp is searched for the study tuned, too: expected an entry of its own in `models`",
+            "mlp is also searched for the study tuned; give this study an entry of its own",
         ),
         (
             (
@@ -352,7 +358,7 @@ def test_the_chosen_ones_predict_together(searched):
     entries = [folder.choice_made(one)["candidates"] for one in selections]
     for label in entries[0]:
         if len({json.dumps(entry[label]["values"]) for entry in entries}) > 1:
-            with pytest.raises(ValueError, match="in each fold; expected --model mlp"):
+            with pytest.raises(ValueError, match="in each fold; give --model mlp"):
                 ensemble.read(runs, label)
 
 

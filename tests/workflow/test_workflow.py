@@ -155,7 +155,7 @@ def test_cells_that_need_more_cores_than_there_are_stop_the_call(tmp_path):
     project.configure(lambda config: config["studies"]["first"].update(workers=[1, 3]))
     output = project.call(expect=1)
     assert "ddp with 3 workers x 1 threads needs 3 cores" in output
-    assert "this call has 2: give it --cores 3" in output
+    assert "this invocation has 2; give it --cores 3" in output
     assert not (tmp_path / "results").exists()
     assert project.trains(cores=None) == 12, "a dry run need not say them"
 
@@ -164,10 +164,10 @@ def test_more_nodes_than_there_are_stop_the_call(tmp_path):
     project = copy(tmp_path)
     project.configure(lambda config: config["studies"]["first"].update(nodes=2))
     output = project.call(expect=1)
-    assert "studies.first.nodes: found 2; this call has 1: ask a cluster" in output
+    assert "studies.first.nodes: found 2; this invocation has 1; use a cluster" in output
     project.configure(lambda config: config["studies"]["first"].update(strategies=["hogwild"]))
     output = project.call("-n", expect=1, cores=None)
-    assert "the workers of hogwild share memory, so they are on one node; found 2 nodes" in output
+    assert "the workers of hogwild share memory, so they need one node; found 2 nodes" in output
 
 
 MODULE = """

@@ -1,8 +1,7 @@
-"""Choices between the candidates of a sweep, by inner folds, perhaps on several rungs.
+"""Selections between the candidates of a sweep, by inner folds, on one rung or several.
 
-Where candidates are searched for, they come in rounds: those of a round are suggested by the scores
-of all before. Their labels are known from the start, and so are the paths of their runs; their
-values are written down when they are suggested.
+A search suggests its candidates in rounds, each by the scores of all earlier rounds. Labels, and so
+the paths of runs, are known from the start; values are recorded when they are suggested.
 """
 
 from __future__ import annotations
@@ -19,19 +18,19 @@ if TYPE_CHECKING:
 
     from allcores_study.config.run import Run
 
-# The candidates of a search that are drawn before any is suggested, as many as Optuna's TPE draws.
+# Candidates of a search that are drawn before any is suggested; Optuna's TPE draws as many.
 FIRST = 10
 
 
 @dataclass(frozen=True)
 class Search:
-    """What the suggestions of candidates depend on beside the scores of earlier ones.
+    """What suggestions of candidates depend on besides the scores of earlier ones.
 
     Attributes:
-        space: name of each key that is searched, "optimizer.lr" -> the list or range in the config.
+        space: name of each searched key, such as "optimizer.lr" -> its list or range in the config.
         first: label of each candidate of the first round -> {name: value}.
         at_once: how many are suggested in each later round.
-        seed: of the sampler.
+        seed: seed of the sampler.
     """
 
     space: dict[str, list[Any] | dict[str, Any]]
@@ -41,7 +40,7 @@ class Search:
 
     @classmethod
     def of(cls, swept: dict[str, Any], labels: list[str]) -> Search | None:
-        """The Search of candidates by their labels; None: they are all known from the start."""
+        """Return the Search of candidates by their labels; None: all are known from the start."""
         settings = swept.get(labels[0], {}).get("search")
         if settings is None:
             return None
@@ -56,12 +55,12 @@ class Search:
 
 @dataclass(frozen=True)
 class Slot:
-    """The place of a run that goes on from a choice, known before it is known which one that is.
+    """The place of a run before a choice decides which candidate it trains.
 
     Attributes:
         choice: path of the Selection.
-        place: of its candidate among those that are kept, from 0.
-        fold: of its inner run in the next Selection; None: it is the final run.
+        place: position of its candidate among those kept, from 0.
+        fold: fold of its inner run in the next Selection; None: it is the final run.
     """
 
     choice: str
@@ -73,20 +72,20 @@ class Slot:
 class Selection:
     """A choice between the candidates of a sweep, for one fold.
 
-    With successive halving there is one on each rung, between the candidates that the previous
-    one has kept; with a Search, one on each rung of each round.
+    Successive halving has one on each rung, between the candidates that the previous one has kept.
+    A Search has one on each rung of each round.
 
     Attributes:
         study: the study that makes it.
         family: the label of the swept model in the config.
-        inner: label of each candidate -> paths of its inner runs, by whose scores it is judged.
+        inner: label of each candidate -> paths of its inner runs, whose scores are compared.
         final: label of each candidate -> path of the run that is trained if it is chosen.
         previous: the Selection on the previous rung; None: this is the first.
         keeps: how many candidates go on; on the last rung, 1: its final run is trained.
         next_inner: the inner runs on the next rung, as `inner`; None: this is the last.
-        search: the Search that the candidates are of; None: all are known from the start.
-        suggests: labels of the candidates that are suggested by the scores on this rung, the last
-            one of a round.
+        search: the Search that suggests the candidates; None: all are known from the start.
+        suggests: labels of the candidates suggested by the scores on this rung, the last one of a
+            round.
     """
 
     study: str
@@ -101,7 +100,7 @@ class Selection:
 
     @functools.cached_property
     def path(self) -> str:
-        """The study and the path of a final run, with the family instead of the candidate."""
+        """The study and the path of a final run, with the family in place of the candidate."""
         candidate, path = next(iter(self.final.items()))
         rung = f"_rung{len(self.rungs)}" if self.next_inner else ""
         return f"{self.study}/{path.replace(f'/{candidate}/', f'/{self.family}/', 1)}{rung}"
@@ -110,13 +109,13 @@ class Selection:
     def rungs(self) -> list[Selection]:
         """The Selections up to this one, the first rung first."""
         rungs = [self]
-        while rungs[-1].previous:  # a search may have hundreds
+        while rungs[-1].previous:  # no recursion: a search may have hundreds
             rungs.append(rungs[-1].previous)
         return rungs[::-1]
 
     @property
     def rung(self) -> int:
-        """The number of its rung, in its round of a search, from 1."""
+        """The number of its rung within its round of a search, from 1."""
         return 1 if self.is_first_of_round else self.previous.rung + 1  # type: ignore[union-attr]
 
     @property
@@ -130,32 +129,31 @@ class Selection:
 
     @functools.cached_property
     def slots(self) -> list[Slot]:
-        """The Slots of the runs that go on from this choice."""
+        """The Slots of the runs that continue from this choice."""
         if self.next_inner is None:
             return [Slot(self.path, 0, None)]
         folds = range(len(next(iter(self.next_inner.values()))))
         return [Slot(self.path, place, fold) for place in range(self.keeps) for fold in folds]
 
     def paths_possible(self, slot: Slot) -> dict[str, str]:
-        """Label -> path of the run that is in a Slot if that candidate is kept there."""
+        """Return, for each label, the path of the run in a Slot if that candidate is kept there."""
         if slot.fold is None:
             return self.final
         assert self.next_inner is not None
         return {label: paths[slot.fold] for label, paths in self.next_inner.items()}
 
     def path_in(self, slot: Slot, labels: list[str] | None = None) -> str | None:
-        """The path of the run in a Slot of this choice; None: so many were not kept.
+        """Return the path of the run in a Slot of this choice; None: fewer were kept.
 
         Args:
-            labels: those that are kept; None: it is not known yet, the first candidates stand for
-                them.
+            labels: those that are kept; None: not known yet, so the first candidates stand in.
         """
         paths = self.paths_possible(slot)
         labels = list(paths) if labels is None else labels
         return paths[labels[slot.place]] if slot.place < len(labels) else None
 
     def paths_after(self, labels: list[str] | None = None) -> list[str]:
-        """Paths of the runs in all Slots of this choice; labels: as of path_in()."""
+        """Return the paths of the runs in all Slots of this choice; labels: as in path_in()."""
         paths = (self.path_in(slot, labels) for slot in self.slots)
         return [path for path in paths if path]
 
@@ -163,20 +161,17 @@ class Selection:
 def by_rung(
     slots: Iterable[Slot], selections: dict[str, Selection], runs: dict[str, Run]
 ) -> Iterable[list[Slot]]:
-    """Group Slots by how long their runs train. Only those of a group may share jobs.
+    """Group Slots by how long their runs train; only Slots of a group may share jobs.
 
-    Along a chain of choices runs train longer and longer. Rungs of one chain that train equally
+    Along a chain of choices, runs train longer and longer. Rungs of one chain that train equally
     long, as with few epochs, are numbered. So no choice waits for a job that waits for it, and runs
-    that two studies train meet in a group, whatever their `halving` is.
+    that two studies share are in one group whatever their `halving` is.
 
     Args:
         selections: path -> Selection on the last rung.
         runs: path -> Run.
-
-    Returns:
-        Lists of Slots.
     """
-    # Path of a choice -> what its Slots are grouped by; it rises along the chain.
+    # Path of a choice -> what its Slots are grouped by, increasing along the chain.
     place: dict[str, tuple[tuple[int, bool, float], int]] = {}
     for last in selections.values():
         search_round, taken = 0, set()
@@ -217,12 +212,12 @@ def overlapping(slots: Iterable[Slot], choices: dict[str, Selection]) -> list[li
 def of_study(
     name: str, study: dict[str, Any], final: dict[str, Run], swept: dict[str, Any]
 ) -> tuple[dict[str, Selection], list[str], dict[str, Run]]:
-    """The Selections of a study, and the inner runs that they compare.
+    """Return the Selections of a study and the inner runs that they compare.
 
     Args:
-        name: of the study.
+        name: name of the study.
         study: its entry in the config, with `select` and perhaps `halving`.
-        final: path -> Run of every candidate, on the whole training part of every fold.
+        final: path -> Run of every candidate, on the whole training set of every fold.
         swept: as in a config with its sweeps expanded, see schema.SWEPT.
 
     Returns:
@@ -238,7 +233,7 @@ def of_study(
     inner_runs: dict[str, Run] = {}
     factor = study.get("halving", math.inf)
     for (family, *_), candidates in groups.items():
-        # A model that is not swept over leaves nothing to choose.
+        # A model without a sweep leaves nothing to choose.
         folds = study["select"] if candidates[0].model.label != family else 0
         search = Search.of(swept, [run.model.label for run in candidates])
         selection, paths = None, {run.model.label: run.path for run in candidates}
@@ -262,7 +257,7 @@ def _paths(inner: dict[str, list[Run]]) -> dict[str, list[str]]:
 
 
 def _rounds(candidates: list[Run], search: Search | None) -> list[list[Run]]:
-    """Lists of the candidates that are scored before others are suggested by their scores."""
+    """Return the candidates by rounds: the scores of each round suggest the next one."""
     if not search:
         return [candidates]
     first = len(search.first)
@@ -285,7 +280,7 @@ def _rungs(
 
 
 def _inner(run: Run, folds: int, divisor: float) -> list[Run]:
-    """The inner runs of a candidate, which stop after 1 / divisor of its epochs."""
+    """Return the inner runs of a candidate, which stop after 1 / divisor of its epochs."""
     stop_after: Any = max(1, run.epochs // divisor) if divisor > 1 else None
     return [
         dataclasses.replace(run, inner_folds=folds, inner_fold=fold, stop_after=stop_after)
@@ -294,7 +289,7 @@ def _inner(run: Run, folds: int, divisor: float) -> list[Run]:
 
 
 def rung_counts(candidates: int, factor: float) -> list[int]:
-    """How many candidates there are on each rung of successive halving.
+    """Return how many candidates each rung of successive halving has.
 
     One in `factor` goes on to the next rung, until there are at most `factor`.
 

@@ -1,9 +1,9 @@
 """Check a config before anything starts: a line per finding, with place and remedy.
 
-The checks come in three stages, the first of which that finds something ends them: each relies on
-what the one before has found to be right. What has a place in the schema has a value of its kind
-(_of_shape); what is named is there, with its options (_of_names); and what a study puts together
-goes together (study_checks.py).
+There are three stages, each of which relies on what the earlier ones have checked; the first that
+finds something is the last. Every value is of the kind that the schema asks for (_of_shape); every
+name exists and takes its options (_of_names); the parts of each study fit together
+(study_checks.py).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 
 NUMBER, MOST_ALIKE = re.compile(r"-?\d[\d.e+-]*"), 3
-# What stands for an entry of which the schema says nothing: of an estimator, whose keys are its
-# own, or with a sweep that is reported already.
+# Stands in for an entry that the schema cannot check: an estimator's, whose keys are its own, or
+# one with a faulty sweep, which is reported already.
 CHECKED_ELSEWHERE = {"batch_size": 1, "epochs": 1, "optimizer": {"name": "sgd", "lr": 1}}
 
 
@@ -39,15 +39,15 @@ def findings(
     nodes: int | None = None,
     flag: Callable[[int], str] = "--cores {}".format,
 ) -> list[str]:
-    """What is wrong with a config, a line per finding; [] if it can be run.
+    """Return what is wrong with a config, a line per finding; [] if it can be run.
 
     Args:
         config: the merged config.
         files: the YAML files it was read from, later ones overriding earlier ones; findings give
             file and line.
-        cores: number of cores that the runs will share, on each node; None: unknown.
+        cores: number of cores that the runs share on each node; None: unknown.
         nodes: number of nodes; None: unknown.
-        flag: function of a number of cores, the command-line flag that asks for them.
+        flag: function that returns the command-line flag asking for a number of cores.
     """
     lines, repeated = yaml_files.places(files)
     problems = repeated + _of_shape(config)
@@ -60,12 +60,11 @@ def findings(
 
 
 def _of_shape(config: Any) -> list[Problem]:
-    """[(path, text), ...] for keys and values that the schema does not know, and lists that are no
-    sweeps."""
+    """Return problems for keys and values that the schema rejects, and for invalid sweeps."""
     try:
         of_types, config = schema.types(config), schema.as_json(config)
     except RecursionError:
-        return [((), "refers to itself, by an anchor")]
+        return [((), "contains itself, through a YAML anchor; remove that reference")]
     entries = schema.entries(config, "models")
     problems = sweeps.problems(entries)
     wrong = {path[1] for path, _ in problems}
@@ -85,7 +84,7 @@ def _of_shape(config: Any) -> list[Problem]:
 
 
 def _of_names(config: dict[str, Any]) -> Iterator[Problem]:
-    """Yield (path, text) for what an entry or a study names that is not there."""
+    """Yield a problem for each name in an entry or a study that does not exist."""
     for section in SECTIONS:
         for label, entry in config.get(section, {}).items():
             yield from _check_entry(section, label, dict(entry or {}))
@@ -95,8 +94,11 @@ def _of_names(config: dict[str, Any]) -> Iterator[Problem]:
 
 
 def located(problems: Iterable[Problem], lines: dict[Keys, Place]) -> list[str]:
-    """A line for each (path, text), with file and line where they are known; of those that differ
-    in a number alone, such as the candidates that were drawn from a range, the first few."""
+    """Return a line for each problem, with file and line where they are known.
+
+    Problems that differ only in a number, as for candidates drawn from a range, are cut to the
+    first few.
+    """
     placed = sorted(
         (
             yaml_files.place(path, lines),
@@ -117,12 +119,12 @@ def located(problems: Iterable[Problem], lines: dict[Keys, Place]) -> list[str]:
 
 
 def _as_one_line(text: str) -> str:
-    """The text with unprintable characters, such as line breaks, replaced by spaces."""
+    """Return the text with unprintable characters, such as line breaks, as spaces."""
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
 def _check_entry(section: str, label: str, entry: dict[str, Any]) -> Iterator[Problem]:
-    """The name and the options of an entry."""
+    """Check the name and the options of an entry."""
     components, name = SECTIONS[section](), grid.component_name(label, entry)
     entry.pop("name", None)
     if name not in [*components]:
@@ -151,7 +153,7 @@ def _check_model(path: Keys, label: str, entry: dict[str, Any]) -> Iterator[Prob
         known = [*sorted(grid.HYPERPARAMETERS), grid.OPTIONS, *sweeps.KEYS]
         nested = entry.get(grid.OPTIONS, {})
         for where, problem in model.problems(path, grid.model_options(entry), known):
-            if where == path:  # what it lacks
+            if where == path:  # a missing option
                 problem += _of_same_name(model, nested)
             elif where[2] in nested:
                 where = (*path, grid.OPTIONS, *where[2:])
@@ -163,7 +165,7 @@ def _check_model(path: Keys, label: str, entry: dict[str, Any]) -> Iterator[Prob
     if "import" in entry and "name" in entry:
         yield (*path, "name"), "conflicts with `import`; expected one of them"
     if "patience" in entry and "validation" not in entry:
-        yield (*path, "patience"), "needs `validation`, by which epochs are judged"
+        yield (*path, "patience"), "needs `validation`, whose loss it watches"
     yield from _check_own(path, entry)
     for key, components in (("optimizer", registry.optimizers()), ("loss", registry.losses())):
         settings = dict(entry.get(key, {}))
@@ -179,32 +181,35 @@ def _check_model(path: Keys, label: str, entry: dict[str, Any]) -> Iterator[Prob
 
 
 def _check_lengths(path: Keys, settings: dict[str, Any], component: Component) -> Iterator[Problem]:
-    """Lists of an optimizer, such as Adam's betas, have as many elements as their defaults."""
+    """Check that lists of an optimizer, such as Adam's betas, are as long as their defaults."""
     for key, value in settings.items():
         default = (component.options or {}).get(key)
         if isinstance(default, tuple) and isinstance(value, list) and len(value) != len(default):
-            yield (*path, key), f"found {value!r}; expected {len(default)} like {list(default)}"
+            yield (
+                (*path, key),
+                f"found {value!r}; expected {len(default)} values, like {list(default)}",
+            )
 
 
 def _of_optimizer(key: str, entry: dict[str, Any]) -> str:
-    """Where a key belongs that is unknown in an entry but is an option of its optimizer."""
+    """Return a hint if an unknown key of an entry is an option of its optimizer."""
     key = {"learning_rate": "lr"}.get(key, key)
     name = registry.canonical(entry["optimizer"]["name"], registry.optimizers())
     is_option = name is not None and key in (registry.optimizers()[name].options or ())
-    return f"; of the optimizer: write `optimizer: {{{key}: ...}}`" if is_option else ""
+    return f"; for the optimizer, write `optimizer: {{{key}: ...}}`" if is_option else ""
 
 
 def _of_same_name(model: Component, nested: dict[str, Any]) -> str:
-    """How to give a model arguments that have the names of other keys of its entry."""
+    """Return a hint on how to set a model's options that are named like other keys of its entry."""
     needed = [key for key, default in (model.options or {}).items() if default is ...]
     names = sorted(grid.HYPERPARAMETERS & {*needed} - {*nested})
     if not names:
         return ""
-    return f"; write `{grid.OPTIONS}: {{{names[0]}: ...}}`: outside of it the key is about training"
+    return f"; write `{grid.OPTIONS}: {{{names[0]}: ...}}`: elsewhere the key is about training"
 
 
 def _check_own(path: Keys, entry: dict[str, Any]) -> Iterator[Problem]:
-    """Loss and augmentation of the user's own, by import path, with their options."""
+    """Check the user's own loss and augmentation, given by import path, and their options."""
     for key, kind, others in (
         ("loss", "losses", ("name",)),
         ("augmentation", "augmentations", grid.BUILT_IN_AUGMENTATION),
@@ -213,7 +218,7 @@ def _check_own(path: Keys, entry: dict[str, Any]) -> Iterator[Problem]:
         found = settings.pop("import", None)
         if found is None:
             if key == "loss" and "loss" in entry and "name" not in settings:
-                yield (*path, key), "lacks name, or import"
+                yield (*path, key), "lacks name or import"
             for name in sorted(set(settings) - set(others)) if key == "augmentation" else ():
                 yield (*path, key, name), f"unknown key; {choices(name, ['import', *others])}"
             continue
@@ -231,20 +236,20 @@ def _check_own(path: Keys, entry: dict[str, Any]) -> Iterator[Problem]:
 def _check_estimator(
     path: Keys, entry: dict[str, Any], known: dict[str, Any] | None
 ) -> Iterator[Problem]:
-    """The options of an estimator of scikit-learn's interface, which checks their values itself.
+    """Check which options an estimator is given; scikit-learn checks their values itself.
 
     Args:
-        known: option -> default; None: unclear.
+        known: option -> default; None: unknown.
     """
     given = {"n_jobs": "threads_per_worker", "random_state": "seeds"}
     options = [key for key in entry if key not in grid.ESTIMATOR_KEYS]
     for key in options:
         if key in given:
-            yield (*path, key), f"is decided by `{given[key]}` of a study; expected no such key"
+            yield (*path, key), f"is set by `{given[key]}` of a study; remove it here"
         elif known is not None and key not in known:
             problem = f"unknown key; {choices(key, known)}"
             if key in grid.HYPERPARAMETERS:
-                problem = "has no meaning for an estimator, which trains itself"
+                problem = "has no meaning for an estimator, which trains itself; remove it"
             yield (*path, key), problem
     missing = [key for key, default in (known or {}).items() if default is ... and key not in entry]
     if missing:

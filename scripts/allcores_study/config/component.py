@@ -1,4 +1,4 @@
-"""Components, what a config may name: what their files say of them, read without importing them.
+"""The components that a config can name, read from their files without importing them.
 
 Reading syntax trees instead of importing keeps torch out of the Snakefile: a dry run starts fast.
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     # Where a name in a module comes from, see _origins().
     Origin = Definition | tuple[str, str] | None
 
-# The arguments of a model that are passed according to the data.
+# The arguments of a model that are taken from the data.
 DECIDED_BY_DATA = frozenset({"shape", "channels", "image_size", "classes", "vocabulary"})
 # The arguments that the project itself passes to each kind of component; all others are options.
 SUPPLIED = {
@@ -45,13 +45,13 @@ SUPPLIED = {
     "tasks": {"self", "outputs"},
     "schedules": {"optimizer", "total_steps"},
     "optimizers": {"self", "params"},
-    # Samples with ignore_index would count in the batch sizes that weigh the workers' means.
+    # Ignored samples (ignore_index) would count in the batch sizes that weight the workers' means.
     "losses": {"self", "reduction", "reduce", "size_average", "ignore_index", "pos_weight"}
     | {"scores", "targets"},
 }
-# The methods of scikit-learn's estimators, and the one of networks, which may have those, too.
+# The methods of scikit-learn's estimators, and that of networks, which may also have the others.
 FIT, FORWARD = {"fit", "predict"}, "forward"
-# The arguments of a class without an __init__; of others any option is accepted.
+# The arguments of a class without an __init__; for other kinds any option is accepted.
 INHERITED = {"strategies": "self, model, make_optimizer, world", "tasks": "self, outputs"}
 
 
@@ -65,8 +65,8 @@ class Component:
         arguments: names of all its parameters; None: unknown without importing it.
         constants: name -> value of the literals assigned in its file and class, and of the keyword
             arguments of its decorators.
-        is_estimator: whether it is no network but an estimator of scikit-learn's interface.
-        supplied: arguments of a model that the data decide, unless its entry has a key of the name.
+        is_estimator: whether it is an estimator with scikit-learn's interface, not a network.
+        supplied: arguments of a model that are taken from the data unless its entry sets them.
     """
 
     name: str
@@ -82,21 +82,21 @@ class Component:
     def problems(
         self, path: Keys, options: dict[str, Any], other_keys: Iterable[str] = ()
     ) -> Iterable[Problem]:
-        """What does not suit its signature: see allcores.options.check()."""
+        """Return what does not fit its signature, see allcores.options.check()."""
         if self.options is None:
             return ()
         given = {key: value for key, value in options.items() if key not in self.supplied}
         return check(path, given, self.options, self.constants.get("ALLOWED", {}), other_keys)
 
     def load(self) -> Any:
-        """The function or class itself."""
+        """Import and return the function or class itself."""
         with users_module(self.module):
             return getattr(importlib.import_module(self.module), self.attribute)
 
 
 @functools.cache
 def parse(file: Path) -> ast.Module:
-    """The syntax tree of a file."""
+    """Return the syntax tree of a file."""
     return ast.parse(file.read_bytes(), str(file))
 
 
@@ -112,7 +112,7 @@ def _literals(body: list[ast.stmt]) -> dict[str, Any]:
 
 
 def _decorations(node: Definition) -> dict[str, Any]:
-    """Name -> value of the literal keyword arguments of a function's decorators."""
+    """Return name -> value of the literal keyword arguments of a function's decorators."""
     calls = [item for item in node.decorator_list if isinstance(item, ast.Call)]
     keywords: list[Any] = [keyword for call in calls for keyword in call.keywords]
     literals = ast.Constant | ast.Tuple
@@ -120,7 +120,7 @@ def _decorations(node: Definition) -> dict[str, Any]:
 
 
 def _signature(kind: str, node: Definition) -> ast.arguments:
-    """The arguments of a function or of a class's __init__, which may be inherited."""
+    """Return the arguments of a function or of a class's __init__, which may be inherited."""
     if isinstance(node, ast.FunctionDef):
         return node.args
     for item in node.body:
@@ -138,11 +138,10 @@ def _default(node: ast.expr | None) -> Any:
 
 
 def read(kind: str, name: str, module: str, file: Path, node: Definition) -> Component:
-    """The Component that a node of a file's syntax tree defines.
+    """Return the Component that a node of a file's syntax tree defines.
 
     Args:
         kind: key of SUPPLIED.
-        node: ast.FunctionDef or ast.ClassDef.
     """
     args = _signature(kind, node)
     positional = args.posonlyargs + args.args
@@ -169,7 +168,7 @@ def read(kind: str, name: str, module: str, file: Path, node: Definition) -> Com
 
 
 def public(file: Path, kind: type[Kind]) -> list[Kind]:
-    """The public definitions of a file, nodes of a kind."""
+    """Return the public definitions of one kind in a file."""
     return [
         node
         for node in parse(file).body
@@ -178,12 +177,12 @@ def public(file: Path, kind: type[Kind]) -> list[Kind]:
 
 
 def literals_of(file: Path) -> dict[str, Any]:
-    """Name -> value of the constants in a file that are literals."""
+    """Return name -> value of the constants in a file that are literals."""
     return _literals(parse(file).body)
 
 
 def arguments_of(file: Path) -> dict[str, list[str]]:
-    """Name of each public function in a file -> the names of its arguments."""
+    """Return the argument names of each public function in a file, by its name."""
     return {
         node.name: [argument.arg for argument in node.args.args]
         for node in public(file, ast.FunctionDef)
@@ -192,7 +191,7 @@ def arguments_of(file: Path) -> dict[str, list[str]]:
 
 @functools.cache
 def source_of(module: str) -> Path | None:
-    """The file of a module that can be imported, found without importing anything; None: none."""
+    """Return the file of an importable module, found without importing it; None: none."""
     importlib.invalidate_caches()
     name = ""
     spec: ModuleSpec | None = None
@@ -206,13 +205,13 @@ def source_of(module: str) -> Path | None:
             return None
     file = Path(spec.origin) if spec.has_location else None  # type: ignore[union-attr, arg-type]
     is_source = file is not None and file.suffix == ".py" and file.is_file()
-    # Our programs are in a folder of sys.path, and no modules.
+    # Our programs are in a folder of sys.path but are not modules.
     return file if is_source and file.parent != PROGRAMS else None  # type: ignore[union-attr]
 
 
 def _spec(name: str, places: Sequence[str] | None) -> ModuleSpec | None:
-    """The importlib.machinery.ModuleSpec of a module, by the finders that `import` asks; None."""
-    # The one for sys.path comes first: others may do more than to look.
+    """Return the ModuleSpec of a module from the finders that `import` asks; None: it has none."""
+    # The finder for sys.path comes first: others may do more than look.
     finder: Any
     for finder in (PathFinder, *sys.meta_path):
         if spec := finder.find_spec(name, places):
@@ -222,25 +221,25 @@ def _spec(name: str, places: Sequence[str] | None) -> ModuleSpec | None:
 
 @functools.cache
 def imported(path: str, kind: str = "models") -> Component:
-    """The Component at an import path such as "my_package.nets:Net".
+    """Return the Component at an import path such as "my_package.nets:Net".
+
+    Where files do not show the signature (a star import, an inherited __init__), its options are
+    None: any option is accepted until it is called.
 
     Args:
         kind: key of SUPPLIED.
 
-    Where the files do not show what a name is (a star import, an inherited __init__), its options
-    are None: any option is accepted until it is called.
-
     Raises:
-        ValueError: there is no such module, it cannot be read, or it has no such name.
+        ValueError: the module does not exist, cannot be read, or does not define the name.
     """
     module, _, attribute = path.partition(":")
     if not attribute.isidentifier() or not all(map(str.isidentifier, module.split("."))):
-        raise ValueError(f"{path} is no import path; expected package.module:Name")
+        raise ValueError(f"{path} is not an import path; expected package.module:Name")
     file = source_of(module)
     if file is None:
         raise ValueError(
-            f"{path} cannot be imported; expected package.module:Name, without .py, the package in "
-            f"{Path.cwd()} or on PYTHONPATH"
+            f"{path} cannot be imported; expected package.module:Name, without .py, and the "
+            f"package in {Path.cwd()} or on PYTHONPATH"
         )
     defined_in, node = _definition(module, attribute)
     methods = set(_methods(defined_in, node)) if isinstance(node, ast.ClassDef) else set()
@@ -254,8 +253,11 @@ def imported(path: str, kind: str = "models") -> Component:
 
 
 def is_estimator(entry: dict[str, Any]) -> bool:
-    """Whether an entry of a config's models names an estimator of scikit-learn's interface: a class
-    with fit() and predict(), or a function in a file with the constant IS_ESTIMATOR."""
+    """Return whether a model's entry names an estimator with scikit-learn's interface.
+
+    That is a class with fit() and predict(), or a function in a file with the constant
+    IS_ESTIMATOR.
+    """
     path = entry.get("import")
     try:
         return isinstance(path, str) and imported(path).is_estimator
@@ -268,12 +270,11 @@ def _methods(module: str, node: ast.ClassDef) -> Iterator[str]:
 
     Args:
         module: the one that defines the class.
-        node: its ast.ClassDef.
     """
     yield from (item.name for item in node.body if isinstance(item, ast.FunctionDef))
     for base in node.bases:
         if isinstance(base, ast.Name):
-            with contextlib.suppress(ValueError):  # of a builtin class, say
+            with contextlib.suppress(ValueError):  # such as of a builtin class
                 defined_in, found = _definition(module, base.id)
                 if isinstance(found, ast.ClassDef) and found is not node:
                     yield from _methods(defined_in, found)
@@ -282,11 +283,12 @@ def _methods(module: str, node: ast.ClassDef) -> Iterator[str]:
 def _definition(
     module: str, name: str, visited: frozenset[tuple[str, str]] = frozenset()
 ) -> tuple[str, Definition | None]:
-    """(module, statement) that define a name, in its module or where that imports it; the statement
-    is None where that is unclear.
+    """Return (module, statement) that define a name, in its module or where that imports it.
+
+    The statement is None where files do not show it.
 
     Raises:
-        ValueError: a file has a syntax error, or no such name.
+        ValueError: a file has a syntax error, or does not define the name.
     """
     file = source_of(module)
     if file is None or (module, name) in visited:
@@ -307,8 +309,10 @@ def _definition(
 
 @functools.cache
 def _origins(module: str, is_package: bool, tree: ast.Module) -> tuple[dict[str, Origin], bool]:
-    """({name in a module: its statement, or the (module, name) that it is imported from, or None if
-    that is unclear}, whether the module may have further names)."""
+    """Return where each name in a module comes from, and whether it may have further names.
+
+    The origin is its statement, or the (module, name) that it is imported from; None: unclear.
+    """
     origins: dict[str, Origin] = {}
     unclear = False
     for node in ast.walk(tree):
@@ -332,8 +336,10 @@ def _has_init(node: ast.ClassDef) -> bool:
 
 
 def _arrange_path() -> None:
-    """Have the user's modules, which are in the working directory, found before installed ones, and
-    our programs, such as train.py, after all others."""
+    """Put the user's modules before installed ones on sys.path, and our programs last.
+
+    The user's modules are in the working directory; a program is, for example, train.py.
+    """
     if str(Path.cwd()) not in sys.path:
         packages = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
         places = (at for at, entry in enumerate(sys.path) if entry in packages)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def problems(config: dict[str, Any], path: Keys, study: dict[str, Any]) -> Iterator[Problem]:
-    """(path, text) for everything that does not suit a dataset."""
+    """Yield a problem for everything in a study that does not fit its datasets."""
     yield from _check_tables(config, study)
     yield from _check_metrics(config, path, study)
     yield from _check_losses(config, study)
@@ -28,7 +28,7 @@ def problems(config: dict[str, Any], path: Keys, study: dict[str, Any]) -> Itera
 
 
 def _check_tables(config: dict[str, Any], study: dict[str, Any]) -> Iterator[Problem]:
-    """Unusable values in files that are small enough to be read now."""
+    """Check the values in files that are small enough to be read now."""
     for label in study["datasets"]:
         try:
             registry.metadata(grid.choice(config, "datasets", label))
@@ -37,12 +37,12 @@ def _check_tables(config: dict[str, Any], study: dict[str, Any]) -> Iterator[Pro
 
 
 def task_of_study(config: dict[str, Any], study: dict[str, Any]) -> Component:
-    """The Component of the task of a study's datasets, of the first if they differ."""
+    """Return the task of a study's datasets, or of the first if they differ."""
     return registry.task(grid.choice(config, "datasets", study["datasets"][0]))
 
 
 def _check_metrics(config: dict[str, Any], path: Keys, study: dict[str, Any]) -> Iterator[Problem]:
-    """A study has one task, whose metrics it takes."""
+    """Check that a study has one task, and only metrics that suit it."""
     task, labels = task_of_study(config, study), study["datasets"]
     for label in labels[1:]:
         other = registry.task(grid.choice(config, "datasets", label))
@@ -50,19 +50,19 @@ def _check_metrics(config: dict[str, Any], path: Keys, study: dict[str, Any]) ->
             yield (
                 (*path, "datasets"),
                 f"the targets of {labels[0]!r} are {task.constants['TARGETS']}, the targets of "
-                f"{label!r} {other.constants['TARGETS']}: expected a study for each",
+                f"{label!r} are {other.constants['TARGETS']}; put them in separate studies",
             )
             break
         if count_numbers(config, label) != count_numbers(config, labels[0]):
             yield (
                 (*path, "datasets"),
-                f"{label!r} has another number of targets than {labels[0]!r}: expected a study for "
-                "each",
+                f"{label!r} and {labels[0]!r} have different numbers of targets; put them in "
+                "separate studies",
             )
             break
     targets = task.constants["TARGETS"]
     if "target_accuracy" in study and "accuracy" not in task.constants["METRICS"]:
-        yield (*path, "target_accuracy"), f"the targets of {labels[0]!r} are {targets}"
+        yield (*path, "target_accuracy"), f"needs accuracy; {labels[0]!r} has {targets} as targets"
     suitable = [name for name, metric in registry.metrics().items() if _suits(metric, task)]
     for position, name in enumerate(study.get("metrics", ())):
         try:
@@ -71,7 +71,7 @@ def _check_metrics(config: dict[str, Any], path: Keys, study: dict[str, Any]) ->
             yield (*path, "metrics", position), str(error)
             continue
         if not suits:
-            is_own = " (its `targets` say for what a metric is)" if ":" in name else ""
+            is_own = " (a metric's `targets` name what it is for)" if ":" in name else ""
             yield (
                 (*path, "metrics", position),
                 f"found {name!r}; the targets are {targets}{is_own}; {choices(name, suitable)}",
@@ -79,7 +79,7 @@ def _check_metrics(config: dict[str, Any], path: Keys, study: dict[str, Any]) ->
 
 
 def count_numbers(config: dict[str, Any], label: str) -> int:
-    """How many numbers are predicted of each sample of a dataset, as far as it is known."""
+    """Return how many numbers are predicted for each sample of a dataset, if known."""
     metadata = _metadata(config, label)
     if metadata is None:  # a large table, which is not read yet
         target = grid.choice(config, "datasets", label).options.get("target")
@@ -94,12 +94,12 @@ def count_classes(config: dict[str, Any], label: str) -> int | None:
 
 
 def _suits(metric: Component, task: Component) -> bool:
-    """Whether the Component of a metric is for that of a task."""
+    """Return whether a metric is for the targets of a task."""
     return task.constants["TARGETS"] in metric.constants.get("targets", ("classes",))
 
 
 def _check_losses(config: dict[str, Any], study: dict[str, Any]) -> Iterator[Problem]:
-    """Each task takes losses of its own."""
+    """Check that the loss of each model suits the task."""
     task = task_of_study(config, study)
     suitable, weighted = task.constants["LOSSES"], task.constants["WEIGHTED"]
     for label in study["models"]:
@@ -120,14 +120,14 @@ def _check_losses(config: dict[str, Any], study: dict[str, Any]) -> Iterator[Pro
             }
             yield (
                 (*place, "weight"),
-                f"is an option for classes, of {', '.join(sorted(names))}; not of {name}",
+                f"is an option of {', '.join(sorted(names))}, for classes; {name} does not have it",
             )
         elif "weight" in loss and loss["weight"] != (balanced := task.constants["BALANCED"]):
             yield (*place, "weight"), f"found {loss['weight']!r}; known: {balanced}"
 
 
 def _check_augmentation(config: dict[str, Any], study: dict[str, Any]) -> Iterator[Problem]:
-    """Only images can be cropped and mirrored."""
+    """Check that only images are cropped and mirrored."""
     for label in study["datasets"]:
         metadata = _metadata(config, label)
         if metadata is None:
@@ -147,19 +147,19 @@ def _check_augmentation(config: dict[str, Any], study: dict[str, Any]) -> Iterat
 def _check_crop(
     config: dict[str, Any], study: dict[str, Any], label: str, shape: tuple[int, ...]
 ) -> Iterator[Problem]:
-    """A window has a pixel of the image, wherever it is cut out."""
+    """Check that a window contains a pixel of the image wherever it is cut out."""
     for model in study["models"]:
         crop = config["models"][model].get("augmentation", {}).get("crop", 0)
         if crop >= min(shape[1:]):
             yield (
                 ("models", model, "augmentation", "crop"),
-                f"found {crop}; the images of {label!r} are {shape[1]} x {shape[2]}: a window "
-                "could have none of it",
+                f"found {crop}; the images of {label!r} are {shape[1]} x {shape[2]}, so a window "
+                "could miss them; use a smaller crop",
             )
 
 
 def _check_splits(config: dict[str, Any], path: Keys, study: dict[str, Any]) -> Iterator[Problem]:
-    """There are enough samples for the folds, the test set and the training-set sizes."""
+    """Check that folds, test set and training-set sizes have enough samples."""
     folds = study["folds"]
     for label in study["datasets"]:
         metadata = _metadata(config, label)
@@ -182,7 +182,7 @@ def _check_splits(config: dict[str, Any], path: Keys, study: dict[str, Any]) -> 
 
 
 def _train_count(metadata: Any, folds: Any) -> int:
-    """Roughly how many samples a fold, or the first one in time, leaves to train on."""
+    """Estimate how many samples a fold, or the first one in time, leaves to train on."""
     if folds == "test":
         return metadata.train
     if metadata.times:
@@ -191,7 +191,7 @@ def _train_count(metadata: Any, folds: Any) -> int:
 
 
 def _check_validation(config: dict[str, Any], study: dict[str, Any]) -> Iterator[Problem]:
-    """The validation part of even the smallest training part has a sample of every class."""
+    """Check that even the smallest training set has a validation sample of every class."""
     for label in study["datasets"]:
         metadata = _metadata(config, label)
         if metadata is None or metadata.groups or metadata.times or metadata.classes is None:
@@ -207,8 +207,8 @@ def _check_validation(config: dict[str, Any], study: dict[str, Any]) -> Iterator
             if part is not None and math.ceil(part * available) < metadata.classes:
                 yield (
                     ("models", model, "validation"),
-                    f"found {part:g}; of the {available} samples of {label!r} to train on that "
-                    f"is less than {metadata.classes}, one of each class",
+                    f"found {part:g}; with {available} samples of {label!r} to train on, that is "
+                    f"less than {metadata.classes}, one of each class; expected more",
                 )
 
 
@@ -217,37 +217,37 @@ def samples(count: int) -> str:
 
 
 def _check_folds(path: Keys, label: str, metadata: Any, folds: int) -> Iterator[Problem]:
-    """Each fold has a sample of every class and a group; of ordered samples, a time."""
+    """Check that each fold has a sample of every class and a group, or a time if ordered."""
     if metadata.times:
         if folds >= metadata.times:
             yield (
                 path,
                 (
-                    f"found {folds}; {label!r} has {metadata.times} different times, the first of "
-                    f"which are only trained on: expected {metadata.times - 1} folds at most"
+                    f"found {folds}; {label!r} has {metadata.times} different times, and the first "
+                    f"ones are only trained on; expected at most {metadata.times - 1} folds"
                 ),
             )
         return
     if metadata.smallest_class is not None and folds > metadata.smallest_class:
         count = metadata.smallest_class
-        # Scores of a fold that lacks a class are not those of the others: scikit-learn warns.
-        fewer = f"{count} folds at most, or drop these" if count > 1 else "at least 2; drop such"
+        # Scores of a fold that lacks a class cannot be compared with others: scikit-learn warns.
+        fewer = f"use at most {count} folds, or drop these" if count > 1 else "drop such"
         name = f", {metadata.rarest}," if metadata.rarest else ""
-        hint = "; if they are numbers to be predicted: `task: regression`"
+        hint = "; to predict numbers, set `task: regression`"
         yield (
             path,
             f"found {folds}; the smallest class of {label!r}{name} has "
-            f"{samples(count)}, and each fold needs one: expected {fewer} samples, or give them "
+            f"{samples(count)}, and each fold needs one; {fewer} samples, or give them "
             f"another class{hint if metadata.are_numbers else ''}",
         )
     most = metadata.groups or metadata.train
     if folds > most:
         unit = "groups" if metadata.groups else "samples"
-        yield path, f"found {folds}; {label!r} has {most} {unit}: expected that many folds at most"
+        yield path, f"found {folds}; {label!r} has {most} {unit}; expected at most as many folds"
 
 
 def _check_search(config: dict[str, Any], path: Keys, study: dict[str, Any]) -> Iterator[Problem]:
-    """Candidates that are searched for are judged by inner folds, for this study alone."""
+    """Check that a search has inner folds to score its candidates, and only one study."""
     swept = config.get(schema.SWEPT, {})
     names = [*config["studies"]]
     for position, label in enumerate(study["models"]):
@@ -261,12 +261,12 @@ def _check_search(config: dict[str, Any], path: Keys, study: dict[str, Any]) -> 
             if label in config["studies"][name]["models"]
         ]
         if "select" not in study:
-            yield place, f"{family} has `search`, which needs `select` in each study of it"
+            yield place, f"{family} has `search`, which needs `select` in each of its studies"
         elif others:
             yield (
                 place,
-                f"{family} is searched for the study {others[0]}, too: expected an entry of its "
-                "own in `models`, under another label",
+                f"{family} is also searched for the study {others[0]}; give this study an entry of "
+                "its own in `models`, under another label",
             )
         elif "halving" in study and "epochs" in search["space"]:
             yield place, f"{family} is searched over `epochs`, which conflicts with `halving`"
@@ -275,7 +275,7 @@ def _check_search(config: dict[str, Any], path: Keys, study: dict[str, Any]) -> 
 def _check_selection(
     config: dict[str, Any], path: Keys, study: dict[str, Any]
 ) -> Iterator[Problem]:
-    """A selection has candidates to choose from, and enough samples for its inner folds."""
+    """Check that a selection has candidates to choose from and enough samples for inner folds."""
     yield from _check_search(config, path, study)
     if "select" not in study:
         if "halving" in study:
@@ -310,16 +310,16 @@ def _check_selection(
                     )
                     break
         if inner > smallest:
-            part = "the smallest class" if metadata.smallest_class else "the training part"
+            part = "the smallest class" if metadata.smallest_class else "the training set"
             yield (
                 (*path, "select"),
                 f"found {inner}; {part} of {label!r} leaves {samples(smallest)} to "
-                "train on: expected that many inner folds at most",
+                "train on; expected at most as many inner folds",
             )
 
 
 def notes(config: dict[str, Any], name: str) -> Iterator[str]:
-    """Sentences on what may be unintended in the data of a study and their split."""
+    """Yield sentences on what may be unintended in the data of a study and its split."""
     study = config["studies"][name]
     for label in study["models"]:
         entry = config["models"][label]
@@ -327,7 +327,7 @@ def notes(config: dict[str, Any], name: str) -> Iterator[str]:
             given = registry.model(entry["import"]).supplied - {*grid.model_options(entry)}
             if given:
                 yield (
-                    f"{entry['import']}: its {' and '.join(sorted(given))} will be those of the "
+                    f"{entry['import']}: its {' and '.join(sorted(given))} will be taken from the "
                     "data, unless its entry has keys of these names"
                 )
     for label in study["datasets"]:
@@ -340,14 +340,14 @@ def notes(config: dict[str, Any], name: str) -> Iterator[str]:
             first = metadata.train - folds * (metadata.train // (folds + 1))
             if metadata.same_class_start >= first:
                 yield (
-                    f"{label}: the first part in time, of {first} samples, is all of one class, "
-                    "and the only one that is trained on for the first fold"
+                    f"{label}: the first {first} samples in time are all of one class, and the "
+                    "first fold is trained on nothing else"
                 )
 
 
 def _metadata(config: dict[str, Any], label: str) -> Any:
-    """The Metadata of a dataset; None: unknown, or _check_tables() reports why."""
+    """Return the Metadata of a dataset; None: unknown, or _check_tables() reports why."""
     try:
         return registry.metadata(grid.choice(config, "datasets", label))
     except (ValueError, OSError) as error:
-        return getattr(error, "metadata", None)  # what is known though features are unusable
+        return getattr(error, "metadata", None)  # what is known although features are unusable

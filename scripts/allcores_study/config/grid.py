@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     # Strategy, nodes, workers, servers, threads per worker: see layouts().
     Layout = tuple[Choice, int, int, int, int]
 
-# The key of a study with `auto` for the choices made for it; not a key of config files. Dataset ->
-# model -> {strategy, workers, servers, threads}; see planning/choose.py.
+# The key of a study with `auto` for what was chosen, which no config file has: dataset -> model ->
+# {strategy, workers, servers, threads}; see planning/choose.py.
 CHOSEN = "chosen"
-# The keys of a config that hold for the models whose entry lacks them.
+# The keys of a config that apply to models whose entry lacks them.
 RECIPE = ("precision", "memory_format")
 # The keys of a model's entry about its training; other keys are options of the model itself.
 HYPERPARAMETERS = {
@@ -32,7 +32,7 @@ HYPERPARAMETERS = {
     *ADDITIONS,
     *RECIPE,
 }
-# The key below which an entry may give options of the model itself by any name.
+# The key under which an entry may set options of the model itself, whatever their names.
 OPTIONS = "options"
 BUILT_IN_AUGMENTATION = ("crop", "flip")
 # An estimator trains itself, once: as one process, without batches and without a schedule.
@@ -45,7 +45,7 @@ OF_ESTIMATOR = {
     "precision": "fp32",
     "memory_format": "contiguous",
 }
-# The keys of its entry that are no options of its own.
+# The keys of an estimator's entry that are not its own options.
 ESTIMATOR_KEYS = ("name", "import")
 NO_SCHEDULE, ALONE = Choice("none", "constant", {}), Choice("serial", "serial", {})
 
@@ -59,11 +59,11 @@ class Table:
         studies: name of a study -> paths of its runs.
         conditions: path of each run -> its Conditions, the strictest of all studies.
         oversubscribe: paths of the runs that may have more processes than there are cores.
-        families: label of each candidate of a sweep -> that of the swept model.
+        families: label of each candidate of a sweep -> label of the swept model.
         missing: name of a study -> paths of the runs or Selections that it lacks.
-        selections: Selection.path -> the Selection, on the last rung. Of a study that selects,
-            `studies` has the inner runs of the first rung only: which others are trained is known
-            when those are scored.
+        selections: Selection.path -> the Selection, on the last rung. For a study that selects,
+            `studies` has only the inner runs of the first rung: which others are trained is not
+            known until those are scored.
     """
 
     runs: dict[str, Run]
@@ -75,11 +75,11 @@ class Table:
     selections: dict[str, candidates.Selection] = field(default_factory=dict)
 
     def family(self, run: Run) -> str:
-        """The label of the model of a Run in the config: of a candidate, that of its sweep."""
+        """Return the label of a Run's model in the config: for a candidate, that of its sweep."""
         return self.families.get(run.model.label, run.model.label)
 
     def measured_for(self, run: Run) -> Run:
-        """The Run for which the recipe of a Run is measured: the first of those that share it."""
+        """Return the Run that measures the recipe of a Run: the first of those that share it."""
         return self._first_of[run.dataset.label, self.family(run), run.measured]
 
     @functools.cached_property
@@ -98,7 +98,7 @@ class Table:
         }
 
     def selections_of(self, study: str) -> list[candidates.Selection]:
-        """The Selections of a study."""
+        """Return the Selections of a study."""
         return [selection for selection in self.selections.values() if selection.study == study]
 
     @property
@@ -115,7 +115,7 @@ class Table:
         return [self.runs[path] for path in self.studies[study]]
 
     def without(self, paths: Iterable[str], selections: Iterable[str]) -> Table:
-        """The Table without some runs and Selections, and without studies that become empty.
+        """Return the Table without some runs and Selections, and without studies left empty.
 
         Args:
             paths: paths of runs; those of studies that select are ignored.
@@ -149,8 +149,10 @@ class Table:
         )
 
     def to_plan(self) -> Table:
-        """The Table of all runs to expect: the first candidates stand for those that will be
-        chosen."""
+        """Return the Table of all runs to expect.
+
+        The first candidates stand in for those that will be chosen.
+        """
         studies = {name: list(paths) for name, paths in self.studies.items()}
         for selection in self.selections.values():
             for rung in selection.rungs:
@@ -160,7 +162,7 @@ class Table:
         return dataclasses.replace(self, runs=runs, studies=studies)
 
     def turns(self) -> dict[str, int]:
-        """Path of each exclusive run -> its position in the order of execution, from 0.
+        """Return the position of each exclusive run in the order of execution, from 0, by its path.
 
         Seeds and folds are the outermost loops, so that repeats of the same settings are far apart
         and a drift of the machine's speed affects all settings equally.
@@ -171,14 +173,14 @@ class Table:
         return {path: turn for turn, path in enumerate(paths)}
 
     def wildcards(self) -> dict[str, list[str]]:
-        """Name of each wildcard in run.PATH -> its values, sorted."""
+        """Return the sorted values of each wildcard in run.PATH, by its name."""
         values = [run.wildcards for run in self.runs.values()]
         allowed = {name: sorted({str(v[name]) for v in values}) for name in values[0]}
         return allowed | {"family": sorted({self.family(run) for run in self.runs.values()})}
 
 
 def expand(config: dict[str, Any]) -> Table:
-    """The Table of a config without checks.findings()."""
+    """Return the Table of a config in which checks.findings() has found nothing."""
     runs: dict[str, Run] = {}
     studies: dict[str, list[str]] = {}
     selections: dict[str, candidates.Selection] = {}
@@ -211,8 +213,11 @@ def expand(config: dict[str, Any]) -> Table:
 
 
 def _are_timed(study: dict[str, Any], runs: dict[str, Run]) -> bool:
-    """Whether each run of a study has to be trained alone, not stacked with others: it compares
-    ways of using the cores, or trains in turns what goes on from earlier rungs."""
+    """Return whether each run of a study has to be trained alone, not stacked with others.
+
+    That is so if the study compares ways of using the cores, or trains in turns what continues from
+    earlier rungs.
+    """
     layouts = {(run.strategy.label, run.layout) for run in runs.values()}
     return len(layouts) > 1 or study["exclusive"] or "halving" in study
 
@@ -222,7 +227,7 @@ def _not_stacked(run: Run) -> Run:
 
 
 def _runs_of_study(config: dict[str, Any], study: dict[str, Any]) -> Iterator[Run]:
-    """The runs of one study, with folds as the innermost loop."""
+    """Yield the runs of one study, with folds as the innermost loop."""
     folds = None if study["folds"] == "test" else study["folds"]
     recipe = recipe_of(config)
     schedules = [choice(config, "schedules", label) for label in study["schedules"]]
@@ -262,15 +267,15 @@ def layouts(
     dataset: str | None = None,
     model: str | None = None,
 ) -> Iterator[Layout]:
-    """(strategy, nodes, workers, servers, threads per worker) of each layout in a study.
+    """Yield (strategy, nodes, workers, servers, threads per worker) of each layout in a study.
 
-    With `auto` it is the layout that was chosen for a dataset and a model (None: for any); there is
-    none if nothing was chosen yet.
+    For `auto`, it is the layout that was chosen for a dataset and a model (None: for any), or none
+    if nothing was chosen yet.
 
     `workers` of a study counts each node, the workers of a layout all nodes. A strategy that takes
     only one worker is listed once for all numbers of workers and nodes. A strategy with an option
-    `servers` has as many server processes. With `cores`, a strategy gets as many workers as they
-    have room for, or, if it takes only one, as many threads. An estimator is a single process.
+    `servers` has that many server processes. With `cores`, a strategy gets as many workers as fit
+    on them, or as many threads if it takes only one worker. An estimator is a single process.
     """
     if model and component.is_estimator(config["models"][model]):
         counts: list[Any] = [1] if "cores" in study else study["threads_per_worker"]
@@ -312,18 +317,18 @@ def _chosen_layouts(
 
 
 def strategies(config: dict[str, Any], study: dict[str, Any]) -> list[Choice]:
-    """The strategies (Choice) of a study, including those chosen for `auto`."""
+    """Return the strategies of a study, including those chosen for `auto`."""
     labelled = [layout[0] for layout in layouts(config, schema.defaults("studies") | study)]
     return list({strategy.label: strategy for strategy in labelled}.values())
 
 
 def node_counts(study: dict[str, Any]) -> list[int]:
-    """A study's numbers of nodes, as a list; the config may have a single number."""
+    """Return a study's numbers of nodes as a list; the config may have a single number."""
     return study["nodes"] if isinstance(study["nodes"], list) else [study["nodes"]]
 
 
 def choice(config: dict[str, Any], section: str, label: str) -> Choice:
-    """The Choice with a label in a section; a built-in needs no entry."""
+    """Return the Choice with a label in a section; a built-in component needs no entry."""
     entry = dict((config.get(section) or {}).get(label) or {})
     name = component_name(label, entry)
     entry.pop("name", None)
@@ -331,23 +336,23 @@ def choice(config: dict[str, Any], section: str, label: str) -> Choice:
 
 
 def component_name(label: str, entry: dict[str, Any]) -> str:
-    """The component that an entry for a dataset, schedule or strategy names."""
+    """Return the component that an entry for a dataset, schedule or strategy names."""
     return entry.get("name", label)
 
 
 def recipe_of(config: dict[str, Any]) -> dict[str, str]:
-    """How models compute whose entry does not say so."""
+    """Return the recipe of models whose entry does not set one."""
     return {key: (schema.defaults() | config)[key] for key in RECIPE}
 
 
 def training(
     label: str, entry: dict[str, Any], dataset: Choice, recipe: dict[str, str]
 ) -> dict[str, Any]:
-    """The fields of a Run that a model's entry decides.
+    """Return the fields of a Run that a model's entry decides.
 
     Args:
-        dataset: Choice, which decides the default loss.
-        recipe: recipe_of() the config.
+        dataset: decides the default loss.
+        recipe: recipe_of() of the config.
     """
     usual = schema.defaults("models")
     loss = {"name": registry.task(dataset).constants["LOSS"]}
@@ -367,7 +372,7 @@ def training(
         "flip": entry["augmentation"].get("flip", False),
         "augmentation": _own_augmentation(entry["augmentation"]),
         **{key: entry[key] for key in ("batch_size", "epochs", *RECIPE)},
-        # A Run does not say what is so anyway.
+        # A Run leaves out what is the default.
         **{
             key: entry[key] for key in ADDITIONS if entry.get(key, usual.get(key)) != usual.get(key)
         },
@@ -375,15 +380,17 @@ def training(
 
 
 def model_options(entry: dict[str, Any]) -> dict[str, Any]:
-    """The options of the model itself in a model's entry; those below OPTIONS may have the names of
-    other keys of an entry."""
+    """Return the options of the model itself from its entry.
+
+    Those under OPTIONS may have the names of other keys of an entry.
+    """
     known = HYPERPARAMETERS | {"name", "import", OPTIONS}
     own = {key: value for key, value in entry.items() if key not in known}
     return own | entry.get(OPTIONS, {})
 
 
 def model_name(label: str, entry: dict[str, Any]) -> str:
-    """The name of a built-in model, or an import path."""
+    """Return the name of a built-in model, or an import path."""
     return entry.get("import") or entry.get("name", label)
 
 
@@ -392,7 +399,7 @@ def _loss(entry: dict[str, Any]) -> Choice:
 
 
 def _own_augmentation(entry: dict[str, Any]) -> Choice | None:
-    """The Choice of a function of the user's; None: there are only built-in ones."""
+    """Return the Choice of the user's own augmentation; None: there is none."""
     own = {key: value for key, value in entry.items() if key not in BUILT_IN_AUGMENTATION}
     return _imported(own) if "import" in own else None
 

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 KINDS = ("range", "log")
-# Digits of a value that is no whole number: enough to tell candidates apart, and short in labels.
+# Digits of a value that is not whole: enough to distinguish candidates, and short in labels.
 DIGITS = 4
 MOST_STEPS = 10**9  # in a range
-# The least width of a range, relative to its larger end: below, rounding errors count.
+# The least width of a range, relative to its larger end: below it, rounding errors matter.
 NARROWEST = 1e-9
 
 
@@ -45,7 +45,7 @@ class Values:
         return len(self.listed)
 
     def at(self, position: float) -> Any:
-        """The value at a position from 0 up to, not including, 1."""
+        """Return the value at a position from 0 up to, not including, 1."""
         return self.listed[int(position * self.count)]
 
     def all(self) -> list[Any]:
@@ -54,10 +54,11 @@ class Values:
 
 @dataclass(frozen=True)
 class Range:
-    """Values from `least` to `most`, both included; whole ones if both are.
+    """Values from `least` to `most`, both included; whole numbers if both are.
 
     Attributes:
-        step: between neighbours, from `least` on; None: of whole numbers 1, else every number.
+        step: distance between values, from `least` on; None: 1 for whole numbers, else there are
+            no steps.
         is_log: whether ratios, not differences, are equally likely.
     """
 
@@ -68,21 +69,21 @@ class Range:
 
     @property
     def is_continuous(self) -> bool:
-        """Whether it has values everywhere between, rounded to DIGITS digits."""
+        """Whether it has every value in between, rounded to DIGITS digits."""
         return self.step is None and not self._is_whole()
 
     @property
     def count(self) -> int:
         """How many values it has."""
         if not self.is_continuous:
-            # 0.5 / 0.1 is less than 5
+            # 0.3 / 0.1 is less than 3
             return 1 + math.floor((self.most - self.least) / (self.step or 1) + 1e-9)
         if self.is_log:
             return 1 + _written_up_to(self.most) - _written_up_to(self.least)
         return 1 + math.floor((self.most - self.least) * 10 ** self._decimals())
 
     def at(self, position: float) -> int | float:
-        """The value at a position from 0 up to, not including, 1."""
+        """Return the value at a position from 0 up to, not including, 1."""
         if self.step is not None:
             return self.numbered(int(position * self.count))
         end = self.most + self._is_whole()
@@ -93,26 +94,26 @@ class Range:
         return self.rounded(math.floor(value) if self._is_whole() else value)
 
     def rounded(self, value: int | float) -> int | float:
-        """The value that is written for a number within a range without steps."""
+        """Return a number within a range without steps as it is written."""
         if not self._is_whole():
             value = float(f"{value:.{DIGITS}g}") if self.is_log else round(value, self._decimals())
         return min(max(value, self.least), self.most)
 
     def all(self) -> list[int | float]:
-        """The values, unless it is continuous."""
+        """Return the values, unless it is continuous."""
         return [self.numbered(number) for number in range(self.count)]
 
     def numbered(self, number: int) -> int | float:
-        """The value with a number from 0, unless it is continuous."""
+        """Return the value with a number from 0, unless it is continuous."""
         value = self.least + (self.step or 1) * number
         return value if is_integer(value) else float(f"{value:.12g}")  # 3 * 0.1 is not 0.3
 
     def number_of(self, value: int | float) -> int:
-        """The number of a value, see numbered()."""
+        """Return the number of a value, see numbered()."""
         return round((value - self.least) / (self.step or 1))
 
     def _decimals(self) -> int:
-        """So many that a range has at least 10 ** (DIGITS - 1) values."""
+        """Return enough decimals for a range to have at least 10 ** (DIGITS - 1) values."""
         return DIGITS - 1 - math.floor(math.log10(self.most - self.least))
 
     def _is_whole(self) -> bool:
@@ -120,19 +121,19 @@ class Range:
 
 
 def _written_up_to(value: int | float) -> int:
-    """The number of a positive value among those that DIGITS digits can write, from 1 on."""
+    """Count the values of DIGITS digits between 1 and a positive value; negative below 1."""
     digits, exponent = f"{value:.{DIGITS - 1}e}".split("e")
     first = 10 ** (DIGITS - 1)
     return int(exponent) * 9 * first + int(digits.replace(".", "")) - first
 
 
 def is_range(value: Any) -> bool:
-    """Whether a value of an entry is meant to be a range."""
+    """Return whether a value of an entry is meant to be a range."""
     return isinstance(value, dict) and bool(value.keys() & set(KINDS))
 
 
 def read(value: list[Any] | dict[str, Any]) -> Values | Range:
-    """The Values or the Range that a list or dict of an entry is."""
+    """Return the Values or the Range that a list or dict of an entry stands for."""
     if isinstance(value, list):
         return Values(value)
     (kind,) = value.keys() & set(KINDS)
@@ -140,17 +141,17 @@ def read(value: list[Any] | dict[str, Any]) -> Values | Range:
 
 
 def problem(value: dict[str, Any]) -> str | None:
-    """The mistake in a range, in words; None: there is none."""
+    """Return the mistake in a range, in words; None: there is none."""
     kinds = [kind for kind in KINDS if kind in value]
     if len(kinds) > 1 or set(value) - {kinds[0], *(["step"] if kinds == ["range"] else [])}:
-        return f"found {value}; expected range: [from, to] and perhaps a step, or log: [from, to]"
+        return f"found {value}; expected range: [from, to], perhaps with a step, or log: [from, to]"
     ends = value[kinds[0]]
     if not isinstance(ends, list) or len(ends) != 2 or not all(map(is_number, ends)):
         texts = [end for end in ends if isinstance(end, str)] if isinstance(ends, list) else []
         hint = number_hint(texts[0]) if texts else ""
         return f"found {ends!r}; expected [from, to], two numbers{hint}"
     least, most = ends
-    if max(abs(least), abs(most)) > sys.float_info.max:  # a whole number may be so
+    if max(abs(least), abs(most)) > sys.float_info.max:  # possible for a whole number
         return f"found {str(least)[:20]} to {str(most)[:20]}..., which no float can hold"
     if least >= most or (kinds == ["log"] and least <= 0):
         above = " and above 0" if kinds == ["log"] else ""
@@ -166,7 +167,7 @@ def problem(value: dict[str, Any]) -> str | None:
         if not is_number(step) or not 0 < step <= width * (1 + NARROWEST):
             return f"found step {step!r}; expected a number above 0 up to {width:g}"
         if step < width / MOST_STEPS:
-            return f"found step {step!r}, by which {least:g} to {most:g} has too many values"
+            return f"found step {step!r}, which gives {least:g} to {most:g} too many values"
     return None
 
 
@@ -184,7 +185,7 @@ class Swept:
 
     @property
     def axis(self) -> Values | Range:
-        """The Values or the Range of it."""
+        """Its Values or its Range."""
         return read(self.found)
 
     @property
@@ -193,15 +194,15 @@ class Swept:
 
     @property
     def name(self) -> str:
-        """Its keys in one text: "optimizer.lr"."""
+        """Its keys as one text: "optimizer.lr"."""
         return ".".join(self.path)
 
 
 def draw(lists: Sequence[Swept], sample: int | dict[str, int] | None) -> list[tuple[Any, ...]]:
-    """The values of each candidate: all combinations, or a sample of them.
+    """Return the values of each candidate: all combinations, or a sample of them.
 
-    Combinations of lists are numbered in the order of itertools.product(), and numbers are drawn:
-    all combinations together may not fit into memory.
+    Combinations of lists are numbered in the order of itertools.product(), and numbers are drawn,
+    because all combinations together may not fit into memory.
     """
     total = math.prod(swept.axis.count for swept in lists)
     if sample is None:
@@ -220,8 +221,8 @@ def draw(lists: Sequence[Swept], sample: int | dict[str, int] | None) -> list[tu
 
 
 def spread(lists: Sequence[Swept], count: int, seed: int) -> list[tuple[Any, ...]]:
-    """The values of the first `count` candidates of a sequence, see sobol()."""
-    # In the order of names, so that the order in which keys are written decides nothing.
+    """Return the values of the first `count` candidates of a sequence, see sobol()."""
+    # Sorted by name, so that the order in which keys are written does not matter.
     order = sorted(range(len(lists)), key=lambda place: lists[place].path)
     places = [order.index(place) for place in range(len(lists))]
     drawn = sobol([lists[place].axis for place in order], count, seed)
@@ -233,19 +234,19 @@ def is_seed(value: Any) -> bool:
 
 
 def text_of(value: Any) -> str:
-    """A value as a part of a label."""
+    """Return a value as a part of a label."""
     if isinstance(value, list):
         return "x".join(map(text_of, value))
     return re.sub(r"[^A-Za-z0-9_.-]", "_", str(value))
 
 
 def ends(lists: Iterable[Swept]) -> list[tuple[Any, ...]]:
-    """The first values of all lists and ranges, and the last ones."""
+    """Return the first values of all lists and ranges, and the last ones."""
     return [tuple(swept.axis.at(position) for swept in lists) for position in (0, 1 - 1e-9)]
 
 
 def short_names(names: Sequence[str]) -> list[str]:
-    """The last key of each, "lr" of "optimizer.lr"; the whole name where that is no other's."""
+    """Return the last key of each name, "lr" of "optimizer.lr"; the whole name if ambiguous."""
     short = [name.rpartition(".")[2] for name in names]
     return [
         key if short.count(key) == 1 else name.replace(".", "_")
@@ -254,7 +255,7 @@ def short_names(names: Sequence[str]) -> list[str]:
 
 
 def _combination(lists: Sequence[Swept], number: int) -> tuple[Any, ...]:
-    """The values of the combination with that number, the last list's changing fastest."""
+    """Return the values of the combination with that number; the last list varies fastest."""
     values = []
     for swept in reversed(lists):
         number, position = divmod(number, len(swept.found))
@@ -263,21 +264,21 @@ def _combination(lists: Sequence[Swept], number: int) -> tuple[Any, ...]:
 
 
 def sobol(axes: Sequence[Values | Range], count: int, seed: int) -> list[tuple[Any, ...]]:
-    """The first `count` different candidates of a sequence.
+    """Return the first `count` different candidates of a sequence.
 
     Args:
         axes: Values or a Range for each key.
         count: at most as many as there are.
 
     Returns:
-        A tuple of values for each. Those of a smaller count are the first of them.
+        A tuple of values for each. A smaller count gives the first of them.
     """
-    # Imported here, since few configs need it, and it takes as long as the rest of reading one.
+    # Imported here: few configs need it, and it takes as long as the rest of reading a config.
     from scipy.stats import qmc
 
     exponent = max(count - 1, 1).bit_length()
     while True:
-        # Whole powers of 2, of which each begins with the points of the smaller ones.
+        # Whole powers of 2: each sequence begins with the points of the smaller ones.
         points = qmc.Sobol(len(axes), rng=seed).random_base2(exponent)
         drawn = {
             repr(candidate): candidate

@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from allcores_study.config.run import Choice, Run
 
 CONFIG = PROJECT / "config" / "config.yaml"
-# Options of theirs that are switches, which their defaults, None, do not show.
+# Options of optimizers that are switches, which their defaults, None, do not show.
 SWITCHES = dict.fromkeys(("foreach", "fused"), (None, True, False))
 
 
 def files(folder: Path) -> list[Path]:
-    """The files of a folder in which every file is a component."""
+    """Return the files of a folder in which every file is a component."""
     return [
         file
         for file in sorted(folder.glob("*.py"))
@@ -41,19 +41,19 @@ def files(folder: Path) -> list[Path]:
 
 @functools.cache
 def strategies() -> dict[str, Component]:
-    """Name -> Component: the class in each file of strategies/."""
+    """Return the strategies by name: the class in each file of strategies/."""
     return _classes("strategies", ENGINE)
 
 
 @functools.cache
 def tasks() -> dict[str, Component]:
-    """Name -> Component: the class in each file of tasks/."""
+    """Return the tasks by name: the class in each file of tasks/."""
     return _classes("tasks", LIBRARY)
 
 
 @functools.cache
 def datasets() -> dict[str, Component]:
-    """Name -> Component: the function `load` in each file of datasets/."""
+    """Return the datasets by name: the function `load` in each file of datasets/."""
     return {
         file.stem: component.read("datasets", file.stem, _module(file), file, node)
         for file in files(LIBRARY / "datasets")
@@ -64,24 +64,24 @@ def datasets() -> dict[str, Component]:
 
 @functools.cache
 def models() -> dict[str, Component]:
-    """Name -> Component: the public functions in the files of models/."""
+    """Return the built-in models by name: the public functions in the files of models/."""
     return _functions("models", files(LIBRARY / "models"))
 
 
 @functools.cache
 def schedules() -> dict[str, Component]:
-    """Name -> Component: the public functions of schedules.py."""
+    """Return the schedules by name: the public functions of schedules.py."""
     return _functions("schedules", [LIBRARY / "training" / "schedules.py"])
 
 
 @functools.cache
 def metrics() -> dict[str, Component]:
-    """Name -> Component: the public functions of measures.py."""
+    """Return the built-in metrics by name: the public functions of measures.py."""
     return _functions("metrics", [LIBRARY / "analysis" / "measures.py"])
 
 
 def _classes(kind: str, package: Path) -> dict[str, Component]:
-    """Of the folder of that name in a package; the last class of each file."""
+    """Return the last class of each file in a package's folder of that kind, by file name."""
     return {
         file.stem: component.read(kind, file.stem, _module(file), file, nodes[-1])
         for file in files(package / kind)
@@ -98,13 +98,13 @@ def _functions(kind: str, paths: Iterable[Path]) -> dict[str, Component]:
 
 
 def _module(file: Path) -> str:
-    """The name by which a file of the library is imported."""
+    """Return the name by which a file of the library is imported."""
     return ".".join(file.relative_to(LIBRARY.parent).with_suffix("").parts)
 
 
 @functools.cache
 def optimizers() -> dict[str, Component]:
-    """Name -> Component: the classes of torch.optim."""
+    """Return the optimizers by name: the classes of torch.optim."""
     folder = _installed("torch") / "optim"
     usable = {}
     for node in component.parse(folder / "__init__.py").body:
@@ -122,7 +122,7 @@ def optimizers() -> dict[str, Component]:
 
 @functools.cache
 def losses() -> dict[str, Component]:
-    """Name -> Component: the losses that suit a task, torch's or in a file of tasks/."""
+    """Return the losses that suit a task by name: torch's, or from a file of tasks/."""
     names = {name for task in tasks().values() for name in task.constants["LOSSES"]}
     own: set[Any] = {task.constants.get("OWN_LOSSES") for task in tasks().values()} - {None}
     files = {_installed("torch") / "nn" / "modules" / "loss.py": "torch.nn"}
@@ -136,7 +136,7 @@ def losses() -> dict[str, Component]:
 
 
 def model(name: str) -> Component:
-    """The Component of a model, by name or import path.
+    """Return the Component of a model, by name or import path.
 
     Raises:
         KeyError: there is no such built-in model.
@@ -146,40 +146,43 @@ def model(name: str) -> Component:
 
 
 def trainer(run: Run) -> str:
-    """The module whose train() trains a Run: of estimators another one, loaded by this name, so
-    that an edit of one retrains nothing of the other."""
+    """Return the name of the module whose train() trains a Run.
+
+    Estimators and networks have different ones, loaded by this name, so that editing one retrains
+    nothing of the other.
+    """
     return "allcores_study.training." + ("estimators" if run.is_estimator else "loop")
 
 
 def metric(name: str) -> Component:
-    """The Component of a metric, by name or import path; raises as model() does."""
+    """Return the Component of a metric, by name or import path; raises as model() does."""
     return component.imported(name, "metrics") if ":" in name else metrics()[name]
 
 
 def loss(name: str) -> Component:
-    """The Component of a loss, by name or import path; raises as model() does."""
+    """Return the Component of a loss, by name or import path; raises as model() does."""
     return component.imported(name, "losses") if ":" in name else losses()[name]
 
 
 def paths(dataset: Choice) -> dict[str, str]:
-    """The files and folders that a dataset's Choice is made from, as far as they are texts."""
+    """Return option -> path of the files and folders that a dataset is made from."""
     values = {key: dataset.options.get(key) for key in path_keys(dataset.name)}
     return {key: value for key, value in values.items() if isinstance(value, str)}
 
 
 def path_keys(name: str) -> tuple[str, ...]:
-    """The options of a dataset that are files or folders."""
+    """Return the options of a dataset that are files or folders."""
     return datasets()[name].constants.get("PATHS", ("path",)) if name in datasets() else ()
 
 
 def task(dataset: Choice) -> Component:
-    """The Component of the task of a dataset's Choice."""
+    """Return the Component of a dataset's task."""
     usual = datasets()[dataset.name].constants.get("TASK", "classification")
     return tasks()[dataset.options.get("task", usual)]
 
 
 def metadata(dataset: Choice) -> Any:
-    """The data.metadata.Metadata of a dataset's Choice, without loading images; None: unknown."""
+    """Return the Metadata of a dataset, without loading images; None: unknown."""
     return _metadata(dataset.name, json.dumps(dataset.options, sort_keys=True))
 
 
@@ -190,7 +193,7 @@ def _metadata(name: str, options: str) -> Any:
 
 
 def canonical(name: Any, known: Iterable[str]) -> str | None:
-    """The key of `known` that `name` means, such as CrossEntropyLoss for cross_entropy."""
+    """Return the key of `known` that `name` means: CrossEntropyLoss for cross_entropy."""
 
     def plain(text: str) -> str:
         return text.lower().replace("_", "").removesuffix("loss")

@@ -11,10 +11,10 @@ from typing import Any
 
 # The path of a run's results below runs/, unique within a config; the workflow's wildcards.
 PATH = "{dataset}/{model}/{schedule}/{strategy}/{layout}/{split}/n{size}_seed{seed}"
-# The value of a key that is to be measured, and these keys; see training/recipes.py.
+# The value of a key that is to be measured, and the keys that can have it: training/recipes.py.
 AUTO = "auto"
 RECIPE = ("precision", "memory_format", "threads_per_worker")
-# Optional keys of a model's entry, of numbers and truth values.
+# Optional keys of a model's entry with a number or a truth value.
 ADDITIONS = ("clip_norm", "ema", "validation", "patience")
 # Fields that are left out of a run's JSON if they are None, as in older versions.
 OPTIONAL = ("inner_folds", "inner_fold", "stop_after", "augmentation", "stacked", *ADDITIONS)
@@ -53,22 +53,23 @@ class Run:
     What is scored and how it is timed is in Conditions.
 
     Attributes:
-        optimizer: None: the model is an estimator of scikit-learn's interface, which trains itself.
-        batch_size: samples per step over all workers together; None: of an estimator.
+        optimizer: None: the model is an estimator with scikit-learn's interface, which trains
+            itself.
+        batch_size: samples per step over all workers together; None: for an estimator.
         loss: its name is torch's, or an import path.
         crop, flip: augmentation, see batches.Batches.
         precision: of forward and backward: "fp32", or "bf16" under torch.autocast; weights,
-            gradients and scores are fp32 always.
+            gradients and scores are always fp32.
         memory_format: how images and weights lie in memory: "contiguous" or "channels_last".
             This, precision and threads_per_worker may be "auto": whatever is fastest here.
-        folds, fold: number of folds and index of the one that is held out; both None: the dataset's
-            own test set is held out.
-        train_size: number of samples of the training part to train on; None: all.
+        folds, fold: number of folds and index of the test fold; both None: the dataset's own test
+            set is held out.
+        train_size: number of samples of the training set to train on; None: all.
         workers: number of processes that train, on all nodes together.
         servers: number of server processes beside the workers.
         nodes: number of machines; workers are divided equally among them.
-        inner_folds, inner_fold: number of folds that the training part is cut into, and index of
-            the one that is held out instead, to choose between candidates; both None: not cut.
+        inner_folds, inner_fold: number of folds of the training set, and index of the one that is
+            held out instead, to choose between candidates; both None: there are none.
         stop_after: number of epochs after which it is scored and stops, so that another run can
             continue from there; the schedule covers all epochs. None: after all epochs.
         augmentation: the user's own, by import path, see data/augmentation.py; None: there is none.
@@ -76,8 +77,8 @@ class Run:
         ema: decay of the moving average of the weights, which is shipped; None: no such average.
         validation: part of the training samples, in 0..1, that is held back; the weights after the
             epoch with the smallest loss on it are shipped; None: the final weights.
-        patience: number of epochs without a smaller validation loss after which it ends; None: all
-            epochs are trained.
+        patience: number of epochs without a smaller validation loss after which training ends;
+            None: all epochs are trained.
         stacked: False: it is not trained in a stack of networks; None: it is, if it can be.
         seed: decides folds, initial weights, order of samples and augmentation.
     """
@@ -126,12 +127,12 @@ class Run:
 
     @property
     def cores(self) -> int:
-        """Processes times threads: the cores that the run needs at least."""
+        """Processes times threads: the number of cores that the run needs at least."""
         return self.processes * self._threads
 
     @property
     def cores_on_node(self) -> int:
-        """The same on the node with the most processes; servers are spread over the nodes."""
+        """The cores on the node with most processes; servers are spread over the nodes."""
         return -(-self.processes // self.nodes) * self._threads
 
     @property
@@ -140,7 +141,7 @@ class Run:
 
     @property
     def is_estimator(self) -> bool:
-        """Whether its model is an estimator of scikit-learn's interface and no network."""
+        """Whether its model is an estimator with scikit-learn's interface, not a network."""
         return self.optimizer is None
 
     @property
@@ -175,8 +176,11 @@ class Run:
 
     @property
     def measured(self) -> str:
-        """Which runs share a measured recipe: those with as many workers, if it includes the number
-        of threads, else all, so that all strategies compute in the same precision and format."""
+        """Which runs share a measured recipe.
+
+        They are those with as many workers, if it includes the number of threads, else all, so that
+        all strategies compute in the same precision and format.
+        """
         by_workers = self.threads_per_worker == AUTO
         return f"w{self.workers}{self._on_nodes}" if by_workers else "all"
 
@@ -203,8 +207,7 @@ class Run:
 
     @property
     def folds_file(self) -> str | None:
-        """The name of the file with the fold of each sample, in the folder of its dataset; None: it
-        needs none."""
+        """The file with the fold of each sample, in its dataset's folder; None: it needs none."""
         if self.folds is None and not self.inner_folds:
             return None
         return folds_file(self.folds or 0, self.seed, self.inner_folds)
@@ -223,7 +226,7 @@ class Run:
         return digest(self.to_json())
 
     def to_json(self) -> str:
-        """One canonical line: equal runs give equal lines."""
+        """Return one canonical line: equal runs give equal lines."""
         return self._json
 
     @functools.cached_property
@@ -240,7 +243,7 @@ class Run:
 
 
 def _canonical(value: Choice | Run) -> str:
-    """A dataclass as one line; vars() costs a dry run less than dataclasses.asdict()."""
+    """Return a dataclass as one line; vars() is faster than dataclasses.asdict()."""
     fields = {field.name for field in dataclasses.fields(value)}
     values = {key: entry for key, entry in vars(value).items() if key in fields}
     for key in OPTIONAL:
@@ -250,18 +253,18 @@ def _canonical(value: Choice | Run) -> str:
 
 
 def folds_file(folds: int, seed: int, inner_folds: int | None) -> str:
-    """The name of the file with the fold of each sample; inner_folds: None, if it is of none."""
+    """Return the name of the file with the fold of each sample; inner_folds may be None."""
     return f"{folds}folds_seed{seed}{f'_inner{inner_folds}' if inner_folds else ''}.json"
 
 
 def digest(text: str) -> str:
-    """The first eight hexadecimal digits of a text's SHA-256."""
+    """Return the first eight hexadecimal digits of a text's SHA-256."""
     return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """How a run is to be scored and timed, which changes no weights.
+    """How a run is scored and timed, which does not change its weights.
 
     Attributes:
         curves: whether the weights after every epoch are scored, not only the last ones.
@@ -272,9 +275,9 @@ class Conditions:
     exclusive: bool = False
 
     def are_met_by(self, recorded: dict[str, bool]) -> bool:
-        """Whether results of a run suffice: asking for less retrains nothing.
+        """Return whether the results of a run suffice: asking for less retrains nothing.
 
         Args:
-            recorded: the Conditions of the results, as a dict.
+            recorded: the Conditions of the results.
         """
         return self.curves <= recorded["curves"] and self.exclusive <= recorded["exclusive"]

@@ -20,27 +20,27 @@ if TYPE_CHECKING:
 
 
 FILE = programs.PROJECT / "workflow" / "schemas" / "config.schema.yaml"
-# The key of a config for the candidates of its sweeps, which no file has: label of each ->
-# {"family": the label in the file, "values": {key: value}}; see sweeps.py.
+# The key of an expanded config for the candidates of its sweeps, which no file has: label of each
+# -> {"family": the label in the file, "values": {key: value}}; see sweeps.py.
 SWEPT = "swept"
-# And that for their entries as the file has them: family -> entry.
+# The key for their entries as the file has them: family -> entry.
 WRITTEN = "written"
 
 
 @functools.cache
 def properties() -> dict[str, Any]:
-    """Name of each key of a config -> its schema."""
+    """Return the schema of each key of a config, by its name."""
     return _content()["properties"]
 
 
 def keys(section: str) -> dict[str, Any]:
-    """Name of each key of an entry in a section of a config -> its schema."""
+    """Return the schema of each key of an entry in a section of a config, by its name."""
     return properties()[section]["additionalProperties"]["properties"]
 
 
 @functools.cache
 def defaults(section: str | None = None) -> dict[str, Any]:
-    """Key -> default: of a config, or of an entry in a section of it."""
+    """Return key -> default: of a config, or of an entry in a section of it."""
     of_keys = keys(section) if section else properties()
     return {key: schema["default"] for key, schema in of_keys.items() if "default" in schema}
 
@@ -51,19 +51,19 @@ def _content() -> dict[str, Any]:
 
 
 def types(config: Any) -> list[Problem]:
-    """(path, text) for what YAML has and a config has not: keys that are no texts, dates, sets."""
+    """Return problems for what only YAML has: keys that are not texts, dates, sets."""
     return list(_check_types(config, ()))
 
 
 def violations(config: Any) -> list[Problem]:
-    """(path, text) for everything that the schema does not allow in a config without sweeps."""
+    """Return problems for what the schema does not allow in a config without sweeps."""
     errors = _validator().iter_errors(config)
     return [problem for error in errors for problem in _explain(error)]
 
 
 @functools.cache
 def _validator() -> Validator:
-    from jsonschema import Draft202012Validator, validators  # which train.py does without
+    from jsonschema import Draft202012Validator, validators  # train.py does not need it
 
     # JSON would take 2.0 for an integer, and YAML's .nan and .inf for numbers.
     checker = Draft202012Validator.TYPE_CHECKER.redefine_many(
@@ -81,8 +81,8 @@ def _check_types(value: Any, path: Keys) -> Iterator[Problem]:
             if isinstance(key, str):
                 yield from _check_types(child, (*path, key))
             else:
-                read = " as YAML reads no, off, yes and on" if isinstance(key, bool) else ""
-                yield path, f"found the key {key!r},{read} which is no text; expected it in quotes"
+                read = " (as YAML reads no, off, yes and on)" if isinstance(key, bool) else ""
+                yield path, f"found the key {key!r}{read}, which is not a text; put it in quotes"
     elif isinstance(value, list):
         for position, child in enumerate(value):
             yield from _check_types(child, (*path, position))
@@ -90,12 +90,12 @@ def _check_types(value: Any, path: Keys) -> Iterator[Problem]:
         kind = type(value).__name__
         yield (
             path,
-            f"found a {kind}; expected a text, a number, true, false, a list or keys; quote it",
+            f"found a {kind}; expected a text (in quotes), a number, true, false, a list or keys",
         )
 
 
 def as_json(value: Any) -> Any:
-    """A config without the keys that types() finds: the validator expects texts."""
+    """Return a config without the keys that types() finds: the validator expects texts."""
     if isinstance(value, dict):
         return {key: as_json(child) for key, child in value.items() if isinstance(key, str)}
     if isinstance(value, list):
@@ -104,14 +104,14 @@ def as_json(value: Any) -> Any:
 
 
 def entries(config: Any, section: str) -> dict[str, dict[str, Any]]:
-    """The entries in a section of anything that was read as a config; others are no entries."""
+    """Return the entries in a section of anything read as a config, if they are mappings."""
     found = config.get(section) if isinstance(config, dict) else None
     found = found if isinstance(found, dict) else {}
     return {label: entry for label, entry in found.items() if isinstance(entry, dict)}
 
 
 def _explain(error: ValidationError) -> Iterator[Problem]:
-    """(path, text) of a schema violation, in terms of the config."""
+    """Yield the problems of a schema violation, in terms of the config."""
     path = tuple(error.absolute_path)
     if error.validator == "additionalProperties":
         known = sorted(error.schema["properties"])
@@ -126,9 +126,12 @@ def _explain(error: ValidationError) -> Iterator[Problem]:
     elif error.validator == "enum":
         yield path, f"found {error.instance!r}; {choices(error.instance, error.validator_value)}"
     elif error.validator == "pattern":
-        yield path, f"found {error.instance!r}; a label has letters, digits, _, - and . only"
+        yield path, f"found {error.instance!r}; a label may have only letters, digits, _, - and ."
     elif error.validator == "maxLength":
-        yield path, f"found {error.instance!r}; a label has {error.validator_value} letters at most"
+        yield (
+            path,
+            f"found {error.instance!r}; a label has at most {error.validator_value} characters",
+        )
     elif error.validator == "uniqueItems":
         yield path, f"found {error.instance!r}; nothing may be listed twice"
     else:

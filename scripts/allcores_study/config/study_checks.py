@@ -32,8 +32,7 @@ SINGULAR = {
 
 
 def unknown_labels(config: dict[str, Any]) -> Iterator[Problem]:
-    """Yield (path, text) for labels in studies that nothing has, and files of data that are not
-    there."""
+    """Yield a problem for each unknown label in a study, and each unreadable file."""
     for name, study in config["studies"].items():
         study = schema.defaults("studies") | study
         for section, singular in SINGULAR.items():
@@ -60,7 +59,7 @@ def _unreadable_files(config: dict[str, Any], label: str) -> Iterator[Problem]:
 def of_studies(
     config: dict[str, Any], cores: int | None, nodes: int | None, flag: Callable[[int], str]
 ) -> Iterator[Problem]:
-    """Yield (path, text) for what does not go together in a study whose labels are all known."""
+    """Yield problems for what does not go together in a study whose labels are all known."""
     for name, study in config["studies"].items():
         path, study = ("studies", name), schema.defaults("studies") | study
         yield from _check_keys(config, path, study)
@@ -73,17 +72,17 @@ def of_studies(
 
 
 def _unreadable(path: str) -> str | None:
-    """Why a file or folder cannot be read; None: it can."""
+    """Return why a file or folder cannot be read; None: it can."""
     try:
         if not Path(path).exists():
-            return f"there is no {path} (from {Path.cwd()})"
+            return f"{path} does not exist (seen from {Path.cwd()})"
     except (OSError, ValueError) as error:  # a name that is too long, or has a null byte
         return str(error)
     return None if os.access(path, os.R_OK) else f"{path} cannot be read"
 
 
 def _check_batches(config: dict[str, Any], path: Keys, study: dict[str, Any]) -> Iterator[Problem]:
-    """Every worker has to get a part of every full batch."""
+    """Check that every worker gets a part of every full batch."""
     most = max((workers for _, _, workers, _, _ in _layouts(config, study)), default=1)
     for position, label in enumerate(study["models"]):
         batch_size = config["models"][label].get("batch_size")
@@ -91,14 +90,14 @@ def _check_batches(config: dict[str, Any], path: Keys, study: dict[str, Any]) ->
             yield (
                 (*path, "models", position),
                 f"the batch of {batch_size} of {label!r} cannot be shared by {most} "
-                f"workers; expected batch_size of at least {most}",
+                f"workers; expected a batch_size of at least {most}",
             )
 
 
 def _check_optimizers(
     config: dict[str, Any], path: Keys, study: dict[str, Any]
 ) -> Iterator[Problem]:
-    """A strategy that updates slices of one vector cannot use an optimizer that needs shapes."""
+    """Check that strategies that update slices of one vector get optimizers that need no shapes."""
     for position, label in _without_auto(study):
         strategy = registry.strategies()[grid.choice(config, "strategies", label).name]
         if not strategy.constants.get("element_wise"):
@@ -110,14 +109,14 @@ def _check_optimizers(
                 yield (
                     (*path, "strategies", position),
                     f"{label} updates each weight separately, which {name} of {model!r} does not; "
-                    "expected another strategy or another optimizer",
+                    "choose another strategy or another optimizer",
                 )
 
 
 def _check_estimators(
     config: dict[str, Any], path: Keys, study: dict[str, Any]
 ) -> Iterator[Problem]:
-    """An estimator is one process, and is compared with networks that are trained by one."""
+    """Check that estimators, which are one process, are compared with networks trained by one."""
     models = study["models"]
     labels = [label for label in models if component.is_estimator(config["models"][label])]
     if not labels:
@@ -125,13 +124,13 @@ def _check_estimators(
     strategies = study["strategies"]
     baseline = study.get("baseline", strategies[0])
     if AUTO in strategies:
-        problem = "`strategies: [auto]` is for networks; expected a study of its own"
+        problem = "`strategies: [auto]` is for networks; give it a study of its own"
         yield (*path, "models", models.index(labels[0])), f"{labels[0]} is an estimator: {problem}"
     elif baseline != grid.ALONE.label:
         yield (
             (*path, "strategies"),
-            f"the estimator {labels[0]} is trained by one process, so it is compared with serial: "
-            f"expected serial first, or `baseline: serial`; found {baseline}",
+            f"the estimator {labels[0]} is trained by one process, so it is compared with serial, "
+            f"not {baseline}; list serial first, or set `baseline: serial`",
         )
     swept = [label for label in labels if sweeps.family_of(config, label) != label]
     if "halving" in study and swept:
@@ -140,12 +139,12 @@ def _check_estimators(
 
 
 def _without_auto(study: dict[str, Any]) -> list[tuple[int, str]]:
-    """(position, label) of a study's strategies, without `auto`."""
+    """Return (position, label) of a study's strategies, without `auto`."""
     return [pair for pair in enumerate(study["strategies"]) if pair[1] != AUTO]
 
 
 def _layouts(config: dict[str, Any], study: dict[str, Any]) -> list[grid.Layout]:
-    """grid.layouts() of a study; `auto` counts as one thread, its minimum."""
+    """Return grid.layouts() of a study; `auto` counts as one thread, its minimum."""
     threads = [count for count in study["threads_per_worker"] if count != AUTO] or [1]
     return list(grid.layouts(config, study | {"threads_per_worker": threads}))
 
@@ -153,20 +152,21 @@ def _layouts(config: dict[str, Any], study: dict[str, Any]) -> list[grid.Layout]
 def _check_nodes(
     config: dict[str, Any], path: Keys, study: dict[str, Any], available: float
 ) -> Iterator[Problem]:
-    """A run on several nodes needs a call with as many, and a strategy that can use them."""
+    """Check that there are enough nodes, and that the strategies can use several."""
     most = max((nodes for _, nodes, *_ in _layouts(config, study)), default=1)
     if most > available:
         yield (
             (*path, "nodes"),
-            f"found {most}; this call has {available}: ask a cluster, with `{programs.snakemake()} "
-            f"--profile slurm`, or in a clone `sbatch --nodes {most} profiles/allocation.sh`",
+            f"found {most}; this invocation has {available}; use a cluster, with "
+            f"`{programs.snakemake()} --profile slurm`, or in a clone "
+            f"`sbatch --nodes {most} profiles/allocation.sh`",
         )
     for position, label in _without_auto(study):
         strategy = registry.strategies()[grid.choice(config, "strategies", label).name]
         if most > 1 and strategy.constants.get("one_node"):
             yield (
                 (*path, "strategies", position),
-                f"the workers of {label} share memory, so they are on one node; found {most} nodes",
+                f"the workers of {label} share memory, so they need one node; found {most} nodes",
             )
 
 
@@ -177,28 +177,28 @@ def _check_cores(
     cores: float,
     flag: Callable[[int], str],
 ) -> Iterator[Problem]:
-    """Snakemake would silently cut a run's threads to --cores, and tables would be wrong."""
+    """Check that runs fit on the cores: else Snakemake would silently cut their threads."""
     key = "cores" if "cores" in study else "workers"
     for strategy, nodes, workers, servers, threads in _layouts(config, study):
         needed = -(-(workers + servers) // nodes) * threads
         if workers < 1:
             yield (
                 (*path, key),
-                f"{strategy.label} has {servers} servers, which leaves no core for a worker: "
-                f"expected {servers + 1} at least",
+                f"{strategy.label} has {servers} servers, which leaves no core for a worker; "
+                f"expected at least {servers + 1}",
             )
         elif needed > cores and not study["oversubscribe"]:
             yield (
                 (*path, key),
                 f"{strategy.label} with {workers} workers"
                 f"{f' and {servers} servers' if servers else ''} x {threads} threads needs "
-                f"{needed} cores{f' on each of {nodes} nodes' if nodes > 1 else ''}; this call has "
-                f"{cores}: give it {flag(needed)}, or ask for fewer workers or threads",
+                f"{needed} cores{f' on each of {nodes} nodes' if nodes > 1 else ''}; this "
+                f"invocation has {cores}; give it {flag(needed)}, or use fewer workers or threads",
             )
 
 
 def _check_keys(config: dict[str, Any], path: Keys, study: dict[str, Any]) -> Iterator[Problem]:
-    """Keys of a study that need or exclude each other."""
+    """Check the keys of a study that need or exclude each other."""
     yield from _check_auto(config, path, study)
     baseline = study.get("baseline")
     if baseline is not None and baseline not in study["strategies"]:
@@ -209,7 +209,7 @@ def _check_keys(config: dict[str, Any], path: Keys, study: dict[str, Any]) -> It
     if study["oversubscribe"] and not study["exclusive"]:
         yield (*path, "oversubscribe"), "needs `exclusive: true`, or it would slow down other runs"
     if "target_accuracy" in study and not study["curves"]:
-        yield (*path, "target_accuracy"), "needs `curves: true`, accuracy after every epoch"
+        yield (*path, "target_accuracy"), "needs `curves: true`, which scores every epoch"
     others = [name for name in config["studies"] if name != path[-1]]
     yield from _check_against(config, path, study, others)
     for position, reference in enumerate(study.get("references", ())):
@@ -225,22 +225,25 @@ def _check_keys(config: dict[str, Any], path: Keys, study: dict[str, Any]) -> It
 
 
 def _check_auto(config: dict[str, Any], path: Keys, study: dict[str, Any]) -> Iterator[Problem]:
-    """`strategies: [auto]` excludes the keys that it decides itself."""
+    """Check that `strategies: [auto]` stands without the keys that it decides itself."""
     entry = config["studies"][path[-1]]
     if AUTO not in study["strategies"]:
         return
     if len(study["strategies"]) > 1:
-        yield (*path, "strategies"), "auto chooses one strategy for each model: expected [auto]"
+        yield (*path, "strategies"), "auto chooses one strategy per model; expected [auto] alone"
     for key in sorted({"workers", "threads_per_worker", "cores", "nodes", "against"} & set(entry)):
         yield (*path, key), "conflicts with `strategies: [auto]`, which decides it"
     if "baseline" in entry:
-        yield (*path, "baseline"), "has nothing to be compared with in `strategies: [auto]`"
+        yield (
+            (*path, "baseline"),
+            "conflicts with `strategies: [auto]`, which leaves nothing to compare it with",
+        )
 
 
 def _check_against(
     config: dict[str, Any], path: Keys, study: dict[str, Any], others: Collection[str]
 ) -> Iterator[Problem]:
-    """A packed study is compared with an exclusive one on the same data, models and folds."""
+    """Check that `against` names an exclusive study on the same data, models and folds."""
     if "against" not in study:
         return
     against = study["against"]
@@ -256,7 +259,7 @@ def _check_against(
         if not set(study[key]) & set(other[key]):
             yield (*path, "against"), f"{against!r} has no {key} in common with this study"
     if study["exclusive"]:
-        yield (*path, "against"), "cannot be combined with `exclusive: true`: its runs are packed"
+        yield (*path, "against"), "conflicts with `exclusive: true`: its runs have to be packed"
     layouts = [{repr(layout) for layout in _layouts(config, side)} for side in (study, other)]
     if layouts[0] & layouts[1]:
         yield (
@@ -272,4 +275,4 @@ def _check_against(
                 f"{name!r} has {label!r} with several workers or threads; expected one",
             )
     if study["folds"] != other["folds"]:
-        yield (*path, "against"), f"{against!r} has other folds than this study"
+        yield (*path, "against"), f"{against!r} and this study have different folds"

@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 KEYS = SAMPLE, SEARCH = "sample", "search"
 SAMPLERS = ("tpe",)
 AT_ONCE = 8  # candidates that are suggested together
-MOST_ROUNDS = 100  # of a search: jobs that wait for each other, which Snakemake plans at once
-# Keys whose values are names: no sweeps.
+MOST_ROUNDS = 100  # of a search: their jobs wait for each other; Snakemake plans all at once
+# Keys whose values are names, which cannot be swept over.
 NAMES = ("name", "import")
 LONGEST_LABEL = 60
 MOST_CANDIDATES = 10_000  # of an entry
 
 
 def problems(models: dict[str, dict[str, Any]]) -> list[Problem]:
-    """[(path, text), ...] for each list that is no valid sweep.
+    """Return a problem for each list or range that is not a valid sweep.
 
     Args:
         models: label -> entry.
@@ -50,7 +50,7 @@ def problems(models: dict[str, dict[str, Any]]) -> list[Problem]:
         check = _check_search if SEARCH in entry else _check_sample
         found += of_lists or check(label, lists, entry)
     return found or [
-        (("models", label), f"a candidate would be called {name!r}, like another model")
+        (("models", label), f"a candidate would be called {name!r}, like another model; rename one")
         for label, name in _clashes(models)
     ]
 
@@ -59,12 +59,12 @@ def _check_lists(label: str, lists: Sequence[ranges.Swept]) -> Iterator[Problem]
     for swept in lists:
         path = ("models", label, *swept.path)
         if swept.key in NAMES:
-            yield path, "names cannot be swept over: give each of them an entry of its own"
+            yield path, "a sweep cannot list names; add one entry per name"
         elif isinstance(swept.found, dict):
             if problem := ranges.problem(swept.found):
                 yield path, problem
         elif any(isinstance(value, dict) for value in swept.found):
-            problem = "keys and values cannot be swept over: give each of them an entry of its own"
+            problem = "a sweep cannot list keys and values; add one entry for each"
             yield path, f"found {swept.found}; {problem}"
         elif not swept.found:
             yield path, "found []; expected a value, or a list of values to sweep over"
@@ -75,40 +75,40 @@ def _check_lists(label: str, lists: Sequence[ranges.Swept]) -> Iterator[Problem]
 def _check_sample(
     label: str, lists: Sequence[ranges.Swept], entry: dict[str, Any]
 ) -> Iterator[Problem]:
-    """`sample` draws at most as many candidates as there are, and not too many to train."""
+    """Check that `sample` draws no more candidates than there are or can be trained."""
     path, total = ("models", label, SAMPLE), math.prod(swept.axis.count for swept in lists)
     most, sample = min(total, MOST_CANDIDATES), entry.get(SAMPLE)
     if sample is None:
         if any(swept.axis.is_continuous for swept in lists):
             yield (
                 path[:2],
-                "has a range without steps; expected `sample`, a number of candidates, or `search`",
+                "has a range without steps; add `sample`, a number of candidates, or `search`",
             )
         elif total > most:
-            yield path[:2], f"makes {total:,} candidates; draw {most:,} at most by `sample`"
+            yield path[:2], f"makes {total:,} candidates; draw at most {most:,} with `sample`"
         return
     count: Any = sample.get("count") if isinstance(sample, dict) else sample
     if not lists:
         yield path, "there is no list or range in this entry to draw from"
     elif not is_integer(count) or not 1 <= count <= most:
-        yield path, f"found {sample!r}; expected a number from 1 to {most}, of candidates"
+        yield path, f"found {sample!r}; expected a number of candidates from 1 to {most}"
     elif isinstance(sample, dict) and not _is_count_and_seed(sample):
-        yield path, f"found {sample!r}; expected a number, or count and a seed from 0"
+        yield path, f"found {sample!r}; expected a number, or a count and a seed from 0"
 
 
 def _check_search(
     label: str, lists: Sequence[ranges.Swept], entry: dict[str, Any]
 ) -> Iterator[Problem]:
-    """`search` has as many candidates to try, of which some are suggested by scores of others."""
+    """Check that `search` has candidates to suggest by the scores of earlier ones."""
     path, search = ("models", label, SEARCH), entry[SEARCH]
     known = ("sampler", "trials", "at_once", "seed")
     most = min(math.prod(swept.axis.count for swept in lists), MOST_CANDIDATES)
     if SAMPLE in entry:
-        yield path, f"conflicts with `{SAMPLE}`: expected one of them"
+        yield path, f"conflicts with `{SAMPLE}`; expected one of them"
     elif not lists:
         yield path, "there is no list or range in this entry to search"
     elif not isinstance(search, dict) or not {"sampler", "trials"} <= set(search) <= set(known):
-        yield path, f"found {search!r}; expected sampler, trials, and perhaps at_once and a seed"
+        yield path, f"found {search!r}; expected sampler, trials, optionally at_once and seed"
     elif search["sampler"] not in SAMPLERS:
         yield (*path, "sampler"), f"found {search['sampler']!r}; known: {', '.join(SAMPLERS)}"
     elif not is_integer(at_once := search.get("at_once", AT_ONCE)) or at_once < 1:
@@ -119,10 +119,10 @@ def _check_search(
         yield (
             (*path, "trials"),
             f"found {trials!r}; expected more than the {max(FIRST, at_once)} that are drawn before "
-            f"any is suggested, and at most {most:,}, of which none is tried twice",
+            f"any is suggested, and at most {most:,}, since none is trained twice",
         )
     elif at_once < (least := math.ceil((trials - FIRST) / MOST_ROUNDS)):
-        text = f"found {at_once}; expected at least {least}, for {MOST_ROUNDS} rounds at most"
+        text = f"found {at_once}; expected at least {least}, for at most {MOST_ROUNDS} rounds"
         yield (*path, "at_once"), text
 
 
@@ -131,7 +131,7 @@ def _is_count_and_seed(sample: dict[str, Any]) -> bool:
 
 
 def _clashes(models: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """(label of the entry, label) of each candidate that would have the label of another model."""
+    """Yield (label of the entry, label) of each candidate with the label of another model."""
     labels = set(models)
     for label, entry in models.items():
         lists = list(_lists(label, entry))
@@ -142,7 +142,7 @@ def _clashes(models: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def trials_named(config: dict[str, Any]) -> Iterator[Problem]:
-    """(path, text) for each trial of a search that a study of a config as written names."""
+    """Yield a problem for each trial of a search that a study names, in a config as written."""
     searches = {
         f"{label}-trial": label for label, entry in config["models"].items() if SEARCH in entry
     }
@@ -152,13 +152,13 @@ def trials_named(config: dict[str, Any]) -> Iterator[Problem]:
             if stem in searches and stem != name:
                 yield (
                     ("studies", study, "models", position),
-                    f"{name} is a trial of a search, whose values are found while it goes on; "
+                    f"{name} is a trial of a search, whose values are not known beforehand; "
                     f"expected {searches[stem]}",
                 )
 
 
 def expanded(config: dict[str, Any]) -> dict[str, Any]:
-    """The config with an entry for each candidate of its sweeps, see SWEPT and WRITTEN."""
+    """Return the config with an entry for each candidate of its sweeps, see SWEPT and WRITTEN."""
     models, swept, labels, written = {}, {}, {}, {}
     for label, entry in config["models"].items():
         lists = list(_lists(label, entry))
@@ -186,9 +186,11 @@ def expanded(config: dict[str, Any]) -> dict[str, Any]:
 def _drawn(
     label: str, entry: dict[str, Any], lists: Sequence[ranges.Swept]
 ) -> list[tuple[str, tuple[Any, ...]]]:
-    """(label, values) of each candidate of an entry. Those of a search are drawn, too: they stand
-    for the ones that will be suggested, and the last ones are the ends of all ranges, to be checked
-    and tried out, too."""
+    """Return (label, values) of each candidate of an entry.
+
+    Those of a search are also drawn: they stand in for the ones that will be suggested. The last
+    ones are the ends of all ranges, so that these are checked and smoke-tested as well.
+    """
     if search := entry.get(SEARCH):
         drawn = ranges.spread(lists, search["trials"], search.get("seed", 0))
         first = max(FIRST, search.get("at_once", AT_ONCE))
@@ -201,7 +203,7 @@ def _drawn(
 def _search(
     settings: dict[str, Any], lists: Sequence[ranges.Swept], values: Sequence[Any]
 ) -> dict[str, Any]:
-    """What candidates.Search.of() reads of a candidate."""
+    """Return what candidates.Search.of() reads from a candidate."""
     return {
         "space": {swept.name: swept.found for swept in lists},
         "values": {swept.name: value for swept, value in zip(lists, values, strict=True)},
@@ -213,11 +215,11 @@ def _search(
 def candidate(
     config: dict[str, Any], family: str, values: dict[str, Any]
 ) -> tuple[str, dict[str, Any]]:
-    """(a label by its values, the entry) of a candidate for which values were suggested.
+    """Return (a label by its values, the entry) of a candidate for which values were suggested.
 
     Args:
         config: the expanded one.
-        values: name of each key that is searched -> value.
+        values: name of each searched key -> value.
     """
     entry = config[WRITTEN][family]
     lists = list(_lists(family, entry))
@@ -226,12 +228,12 @@ def candidate(
 
 
 def family_of(config: dict[str, Any], label: str) -> str:
-    """The label in the config of a model, which may be a candidate of a sweep."""
+    """Return the label in the config of a model, which may be a candidate of a sweep."""
     return config.get(SWEPT, {}).get(label, {}).get("family", label)
 
 
 def _lists(label: str, entry: dict[str, Any]) -> Iterator[ranges.Swept]:
-    """The Swept lists and ranges of an entry, in their order."""
+    """Yield the Swept lists and ranges of an entry, in their order."""
     for key, value in entry.items():
         is_list = isinstance(value, list) and not _is_value(_model(label, entry), key, value)
         if is_list or ranges.is_range(value):
@@ -245,13 +247,13 @@ def _lists(label: str, entry: dict[str, Any]) -> Iterator[ranges.Swept]:
 
 
 def _is_value(component: Component | None, key: str, value: list[Any]) -> bool:
-    """Whether a list is one value, of an option that takes lists, and not several values."""
+    """Return whether a list is one value, of an option that takes lists, not a sweep."""
     if value and all(isinstance(element, list) for element in value):
         return False
     if key in grid.HYPERPARAMETERS or component is None:
         return False
     if component.is_estimator and component.options and component.options.get(key) is None:
-        return False  # their None stands for numbers that are not limited
+        return False  # their None stands for unlimited numbers
     if key in component.supplied:
         return key in ("shape", "image_size")
     # Where nothing shows what an option takes, the list is passed on as it is.
@@ -272,7 +274,7 @@ def _component(key: str, entry: dict[str, Any]) -> Component | None:
 
 
 def how_drawn(entry: dict[str, Any]) -> str:
-    """How the candidates of an entry with `sample` are drawn, in words."""
+    """Return how the candidates of an entry with `sample` or `search` are drawn, in words."""
     if search := entry.get(SEARCH):
         first = max(FIRST, search.get("at_once", AT_ONCE))
         return (
@@ -288,7 +290,7 @@ def how_drawn(entry: dict[str, Any]) -> str:
 def _candidate(
     entry: dict[str, Any], label: str, lists: Sequence[ranges.Swept], values: Sequence[Any]
 ) -> dict[str, Any]:
-    """The entry with one value instead of each list."""
+    """Return the entry with one value in place of each list."""
     candidate = {key: value for key, value in copy.deepcopy(entry).items() if key not in KEYS}
     for swept, value in zip(lists, values, strict=True):
         inner = candidate
@@ -301,7 +303,7 @@ def _candidate(
 
 
 def _label(label: str, lists: Sequence[ranges.Swept], values: Sequence[Any]) -> str:
-    """The label of a candidate: "lenet-lr0.01-batch_size32"."""
+    """Return the label of a candidate: "lenet-lr0.01-batch_size32"."""
     parts = [
         f"{sweep.key}{ranges.text_of(value)}" for sweep, value in zip(lists, values, strict=True)
     ]
@@ -310,13 +312,13 @@ def _label(label: str, lists: Sequence[ranges.Swept], values: Sequence[Any]) -> 
 
 
 def candidates(config: dict[str, Any], family: str) -> list[str]:
-    """The labels of the candidates of a family."""
+    """Return the labels of the candidates of a family."""
     swept = config.get(SWEPT, {})
     return [label for label, candidate in swept.items() if candidate["family"] == family]
 
 
 def original(config: Any, path: Keys) -> Keys:
-    """The path in the config as written for a path in the expanded config.
+    """Return the path in the config as written for a path in the expanded config.
 
     Args:
         config: the expanded one.

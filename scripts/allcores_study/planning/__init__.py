@@ -1,1 +1,1 @@
-"""Before runs are trained: how long they will take, how large they will be, in which order."""
+"""Before training: how long runs will take, how large they will be, and in which order."""

@@ -1,6 +1,6 @@
-"""Choose the setups of studies that say `auto`: those by which they end soonest.
+"""Choose the setups of studies with `auto`: those with which they end soonest.
 
-A setup says how a model is trained: strategy, workers, servers and threads. How many runs there are
+A setup is how a model is trained: strategy, workers, servers and threads. The number of runs
 decides whether they should be narrow or wide: 200 runs on 48 cores take one core each, ten runs
 take four each.
 """
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 PROGRAM = programs.PROGRAMS / "plan.py"
 FILE = "chosen.json"  # in a plan
-# Candidates of a study that lists none: the reference, and strategies with this `equals_serial`,
-# which end with the weights of the reference.
+# Strategies with this `equals_serial` end with the weights of the reference. They are candidates,
+# beside the reference itself.
 PROMISE = "always"
-# A simpler setup is preferred if a study ends at most this share later: predictions are no better.
+# A simpler setup wins if the study ends at most this share later: predictions are no better.
 TOLERANCE = 0.02
 REFERENCE = schema.defaults("studies")["strategies"][0]
 
 
 def studies_of(config: dict[str, Any]) -> list[str]:
-    """Names of the studies whose setups are to be chosen."""
+    """Return the names of the studies whose setups are to be chosen."""
     studies = config["studies"].items()
     return [name for name, study in studies if AUTO in study.get("strategies", [])]
 
@@ -45,11 +45,11 @@ def studies_of(config: dict[str, Any]) -> list[str]:
 def with_saved(
     config: dict[str, Any], file: str | Path, available: int | None
 ) -> dict[str, Any] | None:
-    """The config with the setups chosen before; None: they are for other settings or more cores.
+    """Return the config with the setups chosen before; None: they are for other settings or cores.
 
     Args:
         file: written by choose().
-        available: number of cores of the call; None: those of a cluster, not compared.
+        available: number of cores of the invocation; None: those of a cluster, not compared.
     """
     try:
         return _with_setups(
@@ -60,7 +60,7 @@ def with_saved(
 
 
 def _saved(config: dict[str, Any], name: str, file: str | Path, available: int | None) -> Nested:
-    """The setups in a file for a study.
+    """Return the setups in a file for a study.
 
     Raises:
         OSError, ValueError, KeyError, TypeError: there are none that still fit.
@@ -72,8 +72,10 @@ def _saved(config: dict[str, Any], name: str, file: str | Path, available: int |
 
 
 def with_reference(config: dict[str, Any]) -> dict[str, Any]:
-    """The config with the reference in place of the setups still to be chosen, to count the
-    runs."""
+    """Return the config with the reference in place of setups still to be chosen.
+
+    That is enough to count the runs.
+    """
     setup = _setup(config, REFERENCE, 1)
     setups = {
         name: _nested(dict.fromkeys(_parts(config["studies"][name]), setup))
@@ -85,11 +87,11 @@ def with_reference(config: dict[str, Any]) -> dict[str, Any]:
 def choose(
     config: dict[str, Any], planner: plan.Planner, available: int, file: str | Path
 ) -> dict[str, Any]:
-    """The config with a setup for each dataset and model of its studies with `auto`.
+    """Return the config with a setup for each dataset and model of its studies with `auto`.
 
     Args:
-        planner: plan.Planner, which measures what is not known yet.
-        available: number of cores of the call.
+        planner: measures what is not known yet.
+        available: number of cores of the invocation.
         file: JSON file for the chosen setups.
     """
     chosen = {}
@@ -110,19 +112,19 @@ def choose(
 
 
 def report_lines(config: dict[str, Any]) -> Iterator[str]:
-    """A line for each dataset and model whose setup was chosen."""
+    """Yield a line for each dataset and model whose setup was chosen."""
     for name in studies_of(config):
         for dataset, of_models in config["studies"][name][grid.CHOSEN].items():
             for model, setup in of_models.items():
                 servers = f" + {setup['servers']} servers" if setup["servers"] else ""
                 yield (
-                    f"{name}: auto takes {setup['strategy']} for {model} on {dataset}: "
+                    f"{name}: auto chose {setup['strategy']} for {model} on {dataset}: "
                     f"{setup['workers']} workers{servers} x {setup['threads']} threads"
                 )
 
 
 def _with_setups(config: dict[str, Any], setups: dict[str, Nested]) -> dict[str, Any]:
-    """The config with setups: study -> dataset -> model -> setup."""
+    """Return the config with setups: study -> dataset -> model -> setup."""
     studies = {
         name: study | ({grid.CHOSEN: setups[name]} if name in setups else {})
         for name, study in config["studies"].items()
@@ -131,7 +133,7 @@ def _with_setups(config: dict[str, Any], setups: dict[str, Nested]) -> dict[str,
 
 
 def _settings(config: dict[str, Any], name: str) -> str:
-    """A digest of the settings that decide which setup is best; the machine also does."""
+    """Return a digest of the settings that, with the machine, decide which setup is best."""
     study = config["studies"][name]
     parts: dict[str, Any] = {"recipe": [config.get(key) for key in grid.RECIPE]}
     for section in ("models", "datasets"):
@@ -143,9 +145,9 @@ def _settings(config: dict[str, Any], name: str) -> str:
 def _best_setups(
     config: dict[str, Any], name: str, planner: plan.Planner, available: int
 ) -> Nested:
-    """Dataset -> model -> the setup by which the study ends soonest.
+    """Return dataset -> model -> the setup with which the study ends soonest.
 
-    One model after the other gets the setup that is best next to those of the others, twice.
+    Each model in turn, twice over, gets the setup that is best given those of the others.
     """
     study = config["studies"][name]
     only = config | {"studies": {name: study}}
@@ -186,7 +188,7 @@ def _trainable(
     table_of: Callable[[Setups], Table],
     planner: plan.Planner,
 ) -> Iterator[Setup]:
-    """The candidates that can be trained, once they are measured.
+    """Yield the candidates that can be trained, once they are measured.
 
     Raises:
         ValueError: none can.
@@ -198,14 +200,14 @@ def _trainable(
             planner.measure(table_of(setups | {part: setup}))
             count += 1
             yield setup
-        except ValueError as error:  # batch norm, say, with one image for each worker
+        except ValueError as error:  # such as batch norm with one image per worker
             problem = str(error)
     if not count:
         raise ValueError(f"{part[1]} on {part[0]}: {problem}")
 
 
 def _nested(setups: Setups) -> Nested:
-    """{(dataset, model): setup} as dataset -> model -> setup."""
+    """Return {(dataset, model): setup} as dataset -> model -> setup."""
     nested: Nested = {dataset: {} for dataset, _ in setups}
     for (dataset, model), setup in setups.items():
         nested[dataset][model] = setup
@@ -215,7 +217,7 @@ def _nested(setups: Setups) -> Nested:
 def _candidates(
     config: dict[str, Any], study: dict[str, Any], model: str, available: int, runs: int
 ) -> Iterator[Setup]:
-    """The setups that may be best for a model, the simplest first.
+    """Yield the setups that may be best for a model, the simplest first.
 
     Args:
         runs: how many runs the model has.
@@ -238,19 +240,19 @@ def _candidates(
 
 
 def _promising() -> list[str]:
-    """The reference, and the built-in strategies that end with its weights."""
+    """Return the reference, and the built-in strategies that end with its weights."""
     strategies = registry.strategies().items()
     return [REFERENCE, *(n for n, c in strategies if c.constants.get("equals_serial") == PROMISE)]
 
 
 def _widths(available: int, runs: int) -> list[int]:
-    """Numbers of cores that a run may take: powers of two, all, and an equal share of all."""
+    """Return numbers of cores that a run may take: powers of two, all, and an equal share."""
     powers = {1 << power for power in range(available.bit_length())}
     return sorted({*powers, available, max(1, available // runs)})
 
 
 def _setup(config: dict[str, Any], label: str, cores: int) -> Setup:
-    """The setup in which a strategy uses so many cores: as workers and servers, or as threads."""
+    """Return the setup in which a strategy uses so many cores: workers and servers, or threads."""
     study = schema.defaults("studies") | {"strategies": [label], "cores": [cores]}
     _, _, workers, servers, threads = next(iter(grid.layouts(config, study)))
     return {"strategy": label, "workers": workers, "servers": servers, "threads": threads}

@@ -1,4 +1,4 @@
-"""Which short runs share a job: a job of its own would cost them more than their training."""
+"""Which short runs share a job: one job each would cost more than their training."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from allcores_study.config.run import Conditions, Run
 
-# Seconds that a run takes at most to share a job.
+# A run shares a job only if it takes fewer seconds than this.
 SHORT = 10.0
-# Seconds that a job should take: where cores of this machine wait for it; as a step on the nodes of
-# an allocation; as a job that is submitted to a cluster.
+# Seconds that a job should take: on this machine; as a step on the nodes of an allocation; as a job
+# that is submitted to a cluster.
 LOCAL, STEP, SUBMITTED = 10.0, 60.0, 600.0
-# The jobs of one kind take equally long. So there is one for each core: the larger a stack, the
-# faster. Where there are several kinds, there are more for each core, so that none is idle for long
-# at the end, but each takes at least so many seconds: a job costs most of a second to start, and
-# one that is submitted takes SLURM some to notice.
+# Jobs of one kind take equally long, so there is one per core: the larger a stack, the faster. With
+# several kinds there are more per core, so that no core is idle for long at the end. Each job takes
+# at least this many seconds, because it takes most of a second to start, and SLURM takes some to
+# notice a job that is submitted.
 JOBS_PER_CORE, LEAST, LEAST_SUBMITTED = 4, 2.0, 30.0
-# Each job gets runs of networks of all sizes, in so many strips of so many runs at least: it is not
-# known how much faster a stack is, and a job of networks that are too large for one takes longest.
+# Each job gets networks of all sizes, in at most this many strips of at least this many runs: it is
+# not known how much faster a stack is, and a job of networks too large for one takes longest.
 STRIPS, LEAST_IN_STRIP = 4, 8
 
 
 def is_short(run: Run, seconds: float, conditions: Conditions) -> bool:
-    """Whether a Run may share a job: short, on one node, and not to be timed alone.
+    """Return whether a Run may share a job: short, on one node, and not to be timed alone.
 
     Args:
-        seconds: that it is expected to take.
+        seconds: its expected duration.
         conditions: its Conditions.
     """
     return seconds < SHORT and run.nodes == 1 and not conditions.exclusive
@@ -44,25 +44,21 @@ def deal(
     jobs: int = 1,
     runs_per_job: int | None = None,
 ) -> list[list[Run]]:
-    """Groups of Runs that share a job, of about equal expected seconds.
+    """Return groups of Runs that share a job, of about equal expected seconds.
 
     The runs of a group have one model, dataset, strategy and layout, so that they occupy equally
-    many cores; those with networks of the same shape stand next to each other, to be stacked.
+    many cores. Networks of the same shape are next to each other, to be stacked.
 
     Args:
-        runs: list of Run.
-        seconds_of: function of a Run: the seconds that it is expected to take.
-        cores: number of cores of the call; None: on a cluster.
-        wanted: seconds that a job should take, at least.
+        seconds_of: function that returns the expected seconds of a Run.
+        cores: number of cores of the invocation; None: on a cluster.
+        wanted: seconds that a job should take at least.
         jobs: how many jobs a cluster may have at once.
         runs_per_job: number of runs of a job; None: as many as take that long.
-
-    Returns:
-        list of lists of Run.
     """
     kinds = defaultdict(list)
     for run in runs:
-        # One model in a job: what another one's file imports is no part of what a run is made of.
+        # One model per job: what another model's file imports is not part of a run's identity.
         key = run.dataset.label, run.model.name, run.strategy.label, run.layout, run.has_auto
         kinds[key].append(run)
     work = {key: math.fsum(map(seconds_of, members)) for key, members in kinds.items()}
@@ -95,7 +91,7 @@ def deal(
 def _equal_parts(
     members: list[Run], count: int, seconds_of: Callable[[Run], float]
 ) -> list[list[Run]]:
-    """A list of Runs cut into so many parts of about equal expected seconds; some may be empty."""
+    """Cut Runs into parts of about equal expected seconds; some may be empty."""
     parts: list[list[Run]]
     parts, total = [[] for _ in range(count)], math.fsum(map(seconds_of, members))
     ended = itertools.accumulate(map(seconds_of, members))

@@ -1,8 +1,8 @@
-"""How long and how large a run will be: to start the longest first, and to ask a cluster for it.
+"""Estimate how long and how large runs are, to start the longest first and to size cluster jobs.
 
-The best source counts: a finished run of the same kind, else what a plan has measured, else the
-step that was timed as the model was tried out, corrected by how far off it was for finished runs of
-other kinds. Where nothing is known, it is a guess.
+The best source counts: a finished run of the same kind; else what a plan has measured; else the
+step that the smoke test has timed, corrected by how far off it was for finished runs of other
+kinds. If nothing is known, it is a guess.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ SCALING = 0.7  # n cores are worth n ** SCALING
 UNKNOWN = {"seconds": 0.1, "activation_bytes": 4e6, "weight_bytes": 4e7}
 UNKNOWN_IMAGES = 10_000
 
-# Of the process of a run that imports torch itself; its ranks are forked from it.
+# For the process of a run that imports torch itself; its ranks are forked from it.
 TORCH_MB = 400
-# Memory of a worker in sizes of the model: weights, gradients, two averages, messages.
+# Memory of a worker in multiples of the model: weights, gradients, two averages, messages.
 COPIES = 6
-# Activations kept for the backward pass are not all: gradients and buffers come on top.
+# Gradients and buffers come on top of the activations kept for the backward pass.
 ACTIVATION_FACTOR = 1.5
-# If these settings are equal, a finished run says how long another one takes.
+# If these settings are equal, a finished run shows how long another one takes.
 COMPARED = ("dataset", "model", "optimizer", "batch_size", "epochs", "precision", "memory_format")
-# A time limit: so many times the expected time, and at least so many minutes; by whether runs of
-# that kind were measured.
+# Whether runs of that kind were measured -> (time limit in multiples of the expected time, its
+# least minutes).
 LIMITS = {True: (2.5, 5), False: (3.0, 30)}
 
 
@@ -52,8 +52,6 @@ class Estimates:
     """Expected durations and sizes of the runs of one config.
 
     Args:
-        table: their grid.Table.
-        folder: the ResultsFolder.
         available: number of cores that a run can have.
         forked: whether the runs are forked from a process with which they share memory.
     """
@@ -68,7 +66,7 @@ class Estimates:
         self.read_again()
 
     def read_again(self) -> None:
-        """Read everything again, after something has been measured."""
+        """Read everything again after something has been measured."""
         self.folder.store.read_again()
         self.counts = preflight.counts(self.folder.tried_out)
         self.planner = plan.Planner(self.folder, self.available)
@@ -78,23 +76,25 @@ class Estimates:
         self.largest = functools.cache(self._largest)
 
     def seconds(self, run: Run) -> float:
-        """Expected duration of a Run in seconds."""
+        """Return the expected duration of a Run in seconds."""
         return self.expected(self._kind(run)).seconds
 
     def work(self, run: Run) -> float:
-        """The same without the start of a process: what it takes in a job of several."""
+        """Return the seconds that a Run takes in a shared job, without starting a process."""
         start_up = FORKED_START_UP if self.forked else START_UP
         return max(LEAST_WORK, self.seconds(run) - start_up)
 
     def minutes(self, runs: Iterable[Run]) -> int:
-        """A generous time limit for Runs, one after the other: a cluster ends what exceeds it."""
+        """Return a generous time limit for Runs in sequence: a cluster ends what exceeds it."""
         expected = [self.expected(self._kind(run)) for run in runs]
         factor, least = LIMITS[all(one.measured for one in expected)]
         return max(least, math.ceil(factor * math.fsum(one.seconds for one in expected) / 60))
 
     def memory_mb(self, run: Run) -> int:
-        """Expected peak memory of a Run on each of its nodes in megabytes, generously: a cluster
-        kills what exceeds it."""
+        """Return the expected peak memory of a Run on each of its nodes in megabytes.
+
+        It is generous, because a cluster kills what exceeds it.
+        """
         expected = self.expected(self._kind(run))
         processes = -(-run.processes // run.nodes)  # on a node
         torch_mb = 0 if self.forked else TORCH_MB
@@ -104,7 +104,7 @@ class Estimates:
         return torch_mb + round(FORKED_MB * (1 + processes) + of_node / 1e6)
 
     def _kind(self, run: Run) -> tuple[Any, ...]:
-        """See _kind(); a candidate that was suggested since is of a new one."""
+        """Return _kind(), after adding that of a candidate that was suggested meanwhile."""
         kind = _kind(run)
         if kind not in self.paths_of_kind:
             self.paths_of_kind[kind] = [run.path]
@@ -121,7 +121,7 @@ class Estimates:
         return dataclasses.replace(counted, seconds=correction * counted.seconds)
 
     def _ratios(self) -> dict[str, list[float]]:
-        """Label of a model -> measured over counted seconds, of each kind of finished run."""
+        """Return label of a model -> measured over counted seconds of each finished kind of run."""
         ratios_of = defaultdict(list)
         for kind, paths in list(self.paths_of_kind.items()):
             if finished := self.from_run(kind):
@@ -130,7 +130,7 @@ class Estimates:
         return ratios_of
 
     def _from_counts(self, run: Run) -> Expected:
-        """Seconds and bytes by a step of its model, without those of torch."""
+        """Estimate seconds and bytes by a step of its model, without those of torch."""
         trial = preflight.trial(run)
         known = self.counts.get(trial[0]) if trial else None
         counts = UNKNOWN | (known or self.largest(self.table.family(run)))
@@ -144,18 +144,18 @@ class Estimates:
         return Expected(seconds, activations + copies, measured=False)
 
     def _largest(self, family: str) -> dict[str, float]:
-        """The most that a sample of any candidate of a sweep takes, for one that is suggested."""
-        # A list first: a search adds runs meanwhile, in another thread.
+        """Return the most that a sample of any candidate of a sweep takes, for suggested ones."""
+        # Copied to a list: a search adds runs in another thread.
         runs: dict[str, Run] | list[Run]
         runs = {run.model.label: run for run in list(self.table.runs.values())}
         runs = [run for run in runs.values() if self.table.family(run) == family]
         trials = [trial for run in runs if (trial := preflight.trial(run))]
-        # A step that could not be counted, as of a compiled model, has none.
+        # A step that could not be counted, such as a compiled model's, has none.
         known = [counts for key, _ in trials if (counts := self.counts.get(key))]
         return {key: max(counts[key] for counts in known) for key in (known[0] if known else ())}
 
     def _from_plan(self, run: Run) -> Expected | None:
-        """By what a plan has measured; None: it has not."""
+        """Estimate by what a plan has measured; None: it has not."""
         if not self.planner.measurements.by_key:
             return None
         run_with_recipe = self.planner.with_known_recipe(run, self.table)
@@ -170,7 +170,7 @@ class Estimates:
         return Expected(seconds, predicted.memory, measured=True)
 
     def _from_run(self, kind: tuple[Any, ...]) -> Expected | None:
-        """By a finished run of that kind, on a processor like this one; None: there is none."""
+        """Estimate by a finished run of that kind, on a processor like this one; None: none."""
         for path in self.paths_of_kind[kind]:
             if not self.folder.has(path):
                 continue
@@ -194,7 +194,7 @@ class Expected:
     Attributes:
         seconds: from its start to its end.
         bytes: peak memory.
-        measured: whether runs were measured, whole or by a plan; the bytes are of all of a run.
+        measured: whether runs were measured, whole or by a plan; `bytes` then covers all of a run.
     """
 
     seconds: float
@@ -203,11 +203,11 @@ class Expected:
 
 
 def _kind(run: Run) -> tuple[Any, ...]:
-    """Equal for runs that differ only in schedule, fold and seed."""
+    """Return a key that is equal for runs that differ only in schedule, fold and seed."""
     wildcards = run.wildcards
     return (
         *(wildcards[key] for key in ("dataset", "model", "strategy", "layout", "size")),
         *(run.folds, run.inner_folds, run.stop_after),
-        # Those of a candidate that is suggested are others in each fold.
+        # A suggested candidate has different ones in each fold.
         *(run.batch_size, repr(run.model.options)),
     )

@@ -41,17 +41,17 @@ LONG_STEP = 10.0
 TINY_RATE = 1e-9
 # Images that are held out when a single step is trained.
 FEW = 2
-# The most bytes of made-up samples to train on, and how many of them are held out.
+# The most bytes of random samples to train on, and how many samples are held out.
 MOST_BYTES, HELD_OUT = 1 << 26, 256
 
 
 def measure(workload: Workload, sizes: Sizes, copies: int) -> Measurement:
     """Measure a workload alone, and as many copies of it at once as the cores have room for.
 
-    Torch must have been imported, and not been used: processes are forked.
+    Torch must have been imported but not used, because processes are forked.
 
     Args:
-        sizes: Sizes of one of its runs; measured epochs are not longer than this run's.
+        sizes: those of one of its runs; measured epochs are not longer than this run's.
         copies: how many have room; with one there are no neighbours to measure.
 
     Raises:
@@ -81,12 +81,12 @@ def measure(workload: Workload, sizes: Sizes, copies: int) -> Measurement:
 
 
 def _batch(workload: Workload) -> int:
-    """Samples in a step; an estimator is fitted to all in a single one."""
+    """Return the samples in a step; an estimator is fitted to all in a single one."""
     return workload.run.batch_size or workload.run.train_size  # type: ignore[return-value]
 
 
 def _weights(folder: Path) -> int:
-    """The size of the weights of a measured run, in bytes."""
+    """Return the size of the weights of a measured run, in bytes."""
     return (folder / "copy_0" / "output" / "weights.pt").stat().st_size
 
 
@@ -98,10 +98,10 @@ def _measurement(
     held_out: int,
     weights: int,
 ) -> Measurement:
-    """The Measurement that follows from the metrics of train_and_score().
+    """Return the Measurement that follows from the metrics of train_and_score().
 
     Args:
-        steps: per epoch.
+        steps: steps per epoch.
         first: metrics of a run of one step, with FEW images held out.
         alone: metrics of a run with epochs of `steps` steps.
         busy: metrics of copies of it that ran at once.
@@ -134,13 +134,13 @@ def _measurement(
 
 
 def _step_seconds(metrics: dict[str, Any], steps: int) -> float:
-    """Seconds per step, without the first epoch if there are others."""
+    """Return the seconds per step, without the first epoch if there are others."""
     epochs = metrics["epochs"][1:] or metrics["epochs"]
     return statistics.mean(epoch["seconds"] for epoch in epochs) / steps
 
 
 def _other_seconds(metrics: dict[str, Any]) -> float:
-    """Seconds in which a run was neither trained nor scored."""
+    """Return the seconds in which a run was neither trained nor scored."""
     seconds = sum(session["ended"] - session["started"] for session in metrics["sessions"])
     return seconds - metrics["training_seconds"] - metrics["evaluation_seconds"]
 
@@ -148,7 +148,7 @@ def _other_seconds(metrics: dict[str, Any]) -> float:
 def _trained(
     workload: Workload, folder: Path, steps: int, epochs: int, held_out: int, copies: int = 1
 ) -> list[dict[str, Any]]:
-    """The metrics of train_and_score() for copies of a workload that are trained at once."""
+    """Train copies of a workload at once; return their metrics of train_and_score()."""
     train = steps * _batch(workload)
     data = folder / f"data_{train}_{held_out}"
     if not data.exists():
@@ -166,10 +166,10 @@ def _trained(
 
 
 def _write_samples(folder: Path, sizes: Sizes | Workload, count: int, train: int) -> None:
-    """Write random images, or other samples of that shape, or the examples again and again.
+    """Write random samples of a shape, or the examples repeated.
 
     Args:
-        sizes: Workload or Sizes, for shape, task and examples.
+        sizes: has shape, task and examples.
     """
     random = np.random.default_rng(0)
     shape, is_image = (count, *sizes.shape), len(sizes.shape) == 3
@@ -188,7 +188,7 @@ def _write_samples(folder: Path, sizes: Sizes | Workload, count: int, train: int
 
 @dataclass(frozen=True)
 class _Child:
-    """A process that trains, as a job of the workflow would."""
+    """A process that trains like a job of the workflow."""
 
     process: ForkProcess
     answer: Connection
@@ -220,7 +220,7 @@ def _train(run: Run, data: Path, folder: Path, sender: Connection) -> None:
 
     lifetime.die_with_parent()
     lifetime.adopt_orphans()
-    # A planner that was called long ago is not the program of this run.
+    # Else the run's start-up would be counted from the start of the planner's client.
     os.environ.pop(lifetime.CLIENT, None)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # its parent ends, and this process with it
@@ -261,7 +261,7 @@ def _silence() -> Iterator[None]:
 
 
 def calibrate(run: Run, sizes: Sizes, available: int, file: str | Path) -> None:
-    """Measure the recipe of a run on random images: see recipes.calibrate()."""
+    """Measure the recipe of a run on random images, see recipes.calibrate()."""
     folder: str | Path
     with TemporaryDirectory() as folder:
         folder = Path(folder)

@@ -1,4 +1,4 @@
-"""Predicts when runs end that Snakemake's greedy scheduler packs onto cores and memory."""
+"""Predict when runs end that Snakemake's greedy scheduler packs onto cores and memory."""
 
 from __future__ import annotations
 

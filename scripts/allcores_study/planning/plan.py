@@ -43,11 +43,11 @@ class Measurements:
             self.by_key = {}
 
     def of(self, workload: Workload) -> Measurement | None:
-        """The Measurement of a workload; None: it has not been measured."""
+        """Return the Measurement of a workload; None: it has not been measured."""
         return self.by_key.get(_key(workload))
 
     def known(self, workload: Workload) -> Measurement | None:
-        """The Measurement of a workload by any machine with this processor; None: there is none."""
+        """Return the Measurement of a workload on any machine with this processor, or None."""
         keys = _key(workload), workload.key
         return next((self.by_key[key] for key in keys if key in self.by_key), None)
 
@@ -61,7 +61,7 @@ class Measurements:
 
 
 def _key(workload: Workload) -> str:
-    """The key of a workload here: where processes share cores, it is measured separately."""
+    """Return the key of a workload here; it depends on the cores if processes share them."""
     shares_cores = workload.run.cores > cores.allowed()
     return f"{workload.key}_on_{cores.allowed()}" if shares_cores else workload.key
 
@@ -87,7 +87,7 @@ class Planned:
     prediction: Prediction
 
     def crowd(self, busy: int, available: int) -> float:
-        """The share of the other cores that other runs keep busy meanwhile, 0..1.
+        """Return the share of the other cores that other runs keep busy meanwhile, 0..1.
 
         Args:
             busy: cores that all packed runs would take together; see packed_cores().
@@ -98,22 +98,24 @@ class Planned:
         return min(1.0, (busy - self.run.cores) / (available - self.run.cores))
 
     def seconds(self, busy: int, available: int) -> float:
-        """Seconds from its start to its end, slowed down by the others; arguments as for
-        crowd()."""
+        """Return the seconds from its start to its end, slowed down by the others.
+
+        The arguments are those of crowd().
+        """
         return self.prediction.seconds_among(self.crowd(busy, available))
 
 
 def packed_cores(planned: Iterable[Planned]) -> int:
-    """How many cores Planned runs would take at once, without those that are exclusive."""
+    """Return how many cores Planned runs would take at once, without exclusive ones."""
     return sum(item.run.cores for item in planned if not item.exclusive)
 
 
 class Planner:
-    """Plans the runs of one config for one machine.
+    """The planner of one config's runs on one machine.
 
     Args:
         folder: the ResultsFolder, where measurements are kept.
-        available: number of cores of the call.
+        available: number of cores of the invocation.
         memory: bytes that the runs share.
         say: called with a line of text before each measurement.
     """
@@ -130,8 +132,9 @@ class Planner:
         self.measurements, self.planned = Measurements(folder.plan_file("measurements.json")), {}
 
     def of(self, table: Table) -> list[Planned]:
-        """The list of Planned for those runs of a grid.Table that can be measured here, see
-        too_wide(); measures what is not known yet.
+        """Return the Planned runs of a grid.Table, except those that are too_wide().
+
+        It measures what is not known yet.
 
         Raises:
             ValueError: a run cannot be trained, or a dataset is unknown until it is prepared.
@@ -146,7 +149,7 @@ class Planner:
         return [self.planned[key] for key in keys.values()]
 
     def too_wide(self, table: Table) -> list[str]:
-        """Paths of runs that take more cores than this machine has, so that nothing is known."""
+        """Return the paths of runs that need more cores than are here, so cannot be measured."""
         return [
             path
             for path, run in table.runs.items()
@@ -174,11 +177,11 @@ class Planner:
         """
         if wide := self.too_wide(table):
             needed = table.runs[wide[0]].cores
-            raise ValueError(f"{wide[0]} takes {needed} cores; here are {cores.allowed()}")
+            raise ValueError(f"{wide[0]} takes {needed} cores; this machine has {cores.allowed()}")
         self._measure(self._with_recipe(run, table) for run in table.runs.values())
 
     def _measure(self, runs: Iterable[Run]) -> None:
-        """Measure workloads that are not known."""
+        """Measure the workloads of runs that have not been measured yet."""
         workloads = {}
         for run in runs:
             sizes = self.sizes(run)
@@ -190,11 +193,11 @@ class Planner:
             self.measurements.keep(workload, self._measured(workload, sizes))
 
     def sizes(self, run: Run) -> Sizes:
-        """The Sizes of a run."""
+        """Return the Sizes of a run."""
         sizes = Sizes.of(run, self.folder.data(run))
         if sizes is None:
             raise ValueError(
-                f"the dataset {run.dataset.label} is unknown until it is prepared: "
+                f"the dataset {run.dataset.label} is unknown until it is prepared; run "
                 f"{programs.snakemake()} --cores 1 --until prepare_dataset, with the same config"
             )
         return sizes
@@ -209,20 +212,22 @@ class Planner:
             raise ValueError(f"{workload.title}: {error}") from None
 
     def _with_recipe(self, run: Run, table: Table) -> Run:
-        """The run with its recipe filled in, measured now if it is not known."""
+        """Return the run with its recipe filled in, measured now if it is not known."""
         if known := self.with_known_recipe(run, table):
             return known
         from allcores_study.planning import measuring
 
         first = table.measured_for(run)
-        self.say(f"measuring how {table.family(run)} computes fastest")
+        self.say(f"measuring the fastest recipe for {table.family(run)}")
         cores_of_recipe, file = self._cores_of_recipe(run), self._recipe(run, table)
         measuring.calibrate(first, self.sizes(first), cores_of_recipe, file)
         return self.with_known_recipe(run, table)  # type: ignore[return-value]
 
     def with_known_recipe(self, run: Run, table: Table) -> Run | None:
-        """The run with its recipe filled in, as measured by the campaign or a plan; None: neither
-        has measured it."""
+        """Return the run with its recipe filled in, as measured by the campaign or a plan.
+
+        None: neither has measured it.
+        """
         if not run.has_auto:
             return run
         file, first = self._recipe(run, table), table.measured_for(run)
@@ -237,23 +242,21 @@ class Planner:
 
 
 def _has_room(run: Run) -> bool:
-    """Whether this machine has the cores to measure a run."""
+    """Return whether this machine has the cores to measure a run."""
     return run.cores <= cores.allowed() and run.nodes == 1
 
 
 def _is_crowded(path: str, run: Run, table: Table) -> bool:
-    """Whether a run may have more processes than there are cores, on the one machine it is for."""
+    """Return whether a run on one machine may have more processes than there are cores."""
     return path in table.oversubscribe and run.nodes == 1
 
 
 def pack(
     planned: list[Planned], table: Table, available: int, memory: float
 ) -> tuple[float, float]:
-    """What packing.pack() says of Planned runs, in the order in which Snakemake starts them.
+    """Return packing.pack() of Planned runs, in the order in which Snakemake starts them.
 
     Args:
-        planned: list of Planned.
-        table: their grid.Table.
         available, memory: number of cores, and bytes.
     """
     turns, busy = table.turns(), packed_cores(planned)

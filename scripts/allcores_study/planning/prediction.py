@@ -17,7 +17,7 @@ MEMORY_MARGIN = 1.25
 
 
 def claimed(memory: float, processes: int, process_mb: float = FORKED_MB) -> float:
-    """The bytes that a run claims when runs are packed.
+    """Return the bytes that a run claims when runs are packed.
 
     Args:
         memory: bytes that a run of this kind has taken.
@@ -37,11 +37,11 @@ class Measurement:
         warm_up_seconds: by which the first epoch is longer.
         fixed_seconds: of a run, before and after training and scoring.
         epoch_seconds: of an epoch in addition to its steps: a checkpoint.
-        evaluation_seconds, image_seconds: of a scoring, and in addition of each image scored.
+        evaluation_seconds, image_seconds: of a scoring, and in addition of each image in it.
         memory_bytes: peak memory of all its processes together.
         weights_bytes: of the model.
         end_seconds: from the end of its record until its memory and checkpoints are gone.
-        contended: whether others used the cores meanwhile, as of a run.
+        contended: whether other processes used the cores meanwhile, as for a run.
     """
 
     step_seconds: float
@@ -57,10 +57,9 @@ class Measurement:
     contended: bool = False
 
     def prediction(self, run: Run, sizes: Sizes, curves: bool = False) -> Prediction:
-        """The Prediction for a Run of this workload, if it trains all its epochs.
+        """Return the Prediction for a Run of this workload, if it trains all its epochs.
 
         Args:
-            sizes: its workload.Sizes.
             curves: whether it is scored after every epoch.
         """
         batch = run.batch_size or sizes.train  # an estimator is fitted in a single step
@@ -99,16 +98,16 @@ class Prediction:
     contended: bool = False
 
     def training_among(self, share: float) -> float:
-        """Seconds of training with runs at work on that share of the other cores, 0..1."""
+        """Return the seconds of training with runs on that share of the other cores, 0..1."""
         return self.training * (1 + (self.slower - 1) * share)
 
     def seconds_among(self, share: float) -> float:
-        """Seconds from its start to its end, with runs at work on that share of the others."""
+        """Return the seconds from start to end, with runs on that share of the other cores."""
         return self.training_among(share) + self.other
 
 
 def duration(seconds: float) -> str:
-    """In words: "4.8 s", "48 s", "3 min 20 s", "2 h 05 min"."""
+    """Return a duration in words: "4.8 s", "48 s", "3 min 20 s", "2 h 05 min"."""
     if seconds < 59.5:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     minutes, seconds = divmod(round(seconds), 60)

@@ -1,4 +1,4 @@
-"""Try out each kind of run on two samples before any job starts, in a process with torch."""
+"""Smoke-test each kind of run on two samples before any job starts, in a process with torch."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ def findings(
     cache: str | Path,
     command: Sequence[str | Path],
 ) -> list[str]:
-    """Try out the runs of a grid.Table; returns a line for each problem that prevents training.
+    """Smoke-test the runs of a grid.Table; return a line for each problem that prevents training.
 
     Args:
         config: the config of the table, its sweeps expanded.
         files: the config's YAML files; findings give file and line of a problem.
-        cache: JSON file of the successful trials and of what a sample took in them, with new ones.
-        command: how to call scripts/check_models.py, a list.
+        cache: JSON file of the smoke tests passed and of what a sample took in them; new ones are
+            added.
+        command: command that starts scripts/check_models.py.
     """
     cached = _cached(cache)
     new = {
@@ -64,7 +65,7 @@ def findings(
 
 
 def _is_known(trial: dict[str, Any], cached: dict[str, Any] | None) -> bool:
-    """Whether a trial has been successful, with the same modules of the user's as there are now."""
+    """Return whether a smoke test has passed, with the user's modules as they are now."""
     return (
         cached is not None
         and set(trial["strategies"]) <= set(cached["strategies"])
@@ -73,7 +74,7 @@ def _is_known(trial: dict[str, Any], cached: dict[str, Any] | None) -> bool:
 
 
 def counts(cache: str | Path) -> dict[str, dict[str, float]]:
-    """Key of each successful trial -> what a sample took in it."""
+    """Return key of each smoke test passed -> what a sample took in it."""
     return {key: trial["counts"] for key, trial in _cached(cache).items()}
 
 
@@ -85,7 +86,7 @@ def _cached(cache: str | Path) -> dict[str, Any]:
 
 
 def _trials(table: Table) -> dict[str, dict[str, Any]]:
-    """Key -> trial, for the runs of a grid.Table about whose dataset enough is known."""
+    """Return key -> smoke test, for runs of a grid.Table about whose dataset enough is known."""
     trials: dict[str, dict[str, Any]] = {}
     for run in table.runs.values():
         key, request = trial(run) or (None, None)
@@ -103,8 +104,10 @@ def _trials(table: Table) -> dict[str, dict[str, Any]]:
 
 
 def trial(run: Run) -> tuple[str, dict[str, Any]] | None:
-    """(key, arguments of trials.tried_out() without strategies) for a Run; None: too little is
-    known of its dataset. Runs that differ in nothing else share one trial."""
+    """Return (key, arguments of trials.tried_out() without strategies) for a Run.
+
+    Runs with the same key share one smoke test. None: too little is known about its dataset.
+    """
     metadata = registry.metadata(run.dataset)
     if metadata is None:
         return None
@@ -126,7 +129,7 @@ def trial(run: Run) -> tuple[str, dict[str, Any]] | None:
         "vocabulary": metadata.vocabulary,
     }
     settings = json.loads(minimal.to_json())
-    # Neither strategy nor learning rate decides whether a model fits, nor its label.
+    # Strategy, learning rate and label do not decide whether a model fits.
     del settings["strategy"], settings["model"]["label"]
     if not run.is_estimator:
         del settings["optimizer"]["options"]["lr"]
@@ -136,7 +139,7 @@ def trial(run: Run) -> tuple[str, dict[str, Any]] | None:
 
 
 def _try_out(trials: list[dict[str, Any]], command: Sequence[str | Path]) -> list[dict[str, Any]]:
-    """The answers to the trials, up to the one at which the program that tries them out ended."""
+    """Return the answers to smoke tests, up to the one at which their program ended."""
     request = json.dumps(trials)
     process = subprocess.run(
         list(map(str, command)), input=request, text=True, stdout=subprocess.PIPE
@@ -147,6 +150,6 @@ def _try_out(trials: list[dict[str, Any]], command: Sequence[str | Path]) -> lis
     if len(answers) < len(trials):
         run = Run.from_json(trials[len(answers)]["settings"])
         how = lifetime.how_it_ended(process.returncode)
-        problem = f"when it was to be tried out, {Path(PROGRAM).name} {how}"
+        problem = f"in its smoke test, {Path(PROGRAM).name} {how}"
         answers.append({"problem": problem, "place": ("models", run.model.label)})
     return answers

@@ -16,11 +16,11 @@ def of_a_sample(
     criterion: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
     targets: torch.Tensor,
 ) -> dict[str, float]:
-    """What it takes to train a model on a sample.
+    """Return what it takes to train a model on a sample.
 
     Args:
         inputs: (2, ...).
-        criterion: function of scores and targets that gives the loss.
+        criterion: function of scores and targets that returns the loss.
         targets: (2,), of these inputs.
 
     Returns:
@@ -47,7 +47,7 @@ def _seconds_of_a_sample(
     criterion: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
     targets: torch.Tensor,
 ) -> float:
-    """Timed with as many samples, MOST_TIMED at most, as take LONG_ENOUGH."""
+    """Time a step of as many samples, MOST_TIMED at most, as take LONG_ENOUGH."""
     while True:
         criterion(model(inputs).float(), targets).backward()  # the first time takes longer
         began = time.perf_counter()
@@ -68,7 +68,7 @@ def _activation_bytes(model: torch.nn.Module, inputs: torch.Tensor) -> int:
         memory = tensor.untyped_storage()
         if memory.data_ptr() not in weights:
             activations[memory.data_ptr()] = memory.nbytes()
-        return tensor.detach()  # the tensor itself would be in a circle that Python does not see
+        return tensor.detach()  # the tensor itself would be in a cycle that Python cannot see
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         model(inputs)

@@ -15,19 +15,17 @@ if TYPE_CHECKING:
 
 # Bytes that a run leaves on disk in addition to its weights: metrics and a trace.
 RECORD_BYTES = 50_000
-# The columns that say which setup a row is of, and of which model.
+# The columns that identify the setup and the model of a row.
 SETUP = ["dataset", "model", "train_size", "strategy", "nodes", "workers", "threads", "cores"]
 
 
 def of_setups(planned: list[plan.Planned], table: Table, available: int) -> pd.DataFrame:
-    """A row per setup of each model, the fastest first.
+    """Return a row per setup of each model, the fastest first.
 
     seconds: of one run; samples_per_second: in training; both slowed down by its neighbours. The
-    candidates of a sweep are one model here: these are their means.
+    candidates of a sweep count as one model, with their means.
 
     Args:
-        planned: list of plan.Planned.
-        table: their grid.Table.
         available: number of cores.
     """
     busy = plan.packed_cores(planned)
@@ -71,7 +69,7 @@ def _row(item: plan.Planned, busy: int, table: Table, available: int) -> dict[st
 def of_studies(
     planned: list[plan.Planned], table: Table, available: int, memory: float
 ) -> pd.DataFrame:
-    """A row per study, as if it were called alone, and one for all of them together.
+    """Return a row per study, as if it were run alone, and one for all of them together.
 
     core_hours: claimed by its runs; seconds: until its last run has ended; memory_mb: the most that
     its runs claim at the same time; disk_mb: of the files that they leave.
@@ -110,7 +108,7 @@ def of_studies(
 def report_lines(
     setups: pd.DataFrame, studies: pd.DataFrame, available: int, cores_here: int
 ) -> Iterator[str]:
-    """Lines for a terminal.
+    """Yield lines for a terminal.
 
     Args:
         available: number of cores that were planned for.
@@ -148,7 +146,7 @@ def report_lines(
 
 
 def _processes(row: pd.Series) -> str:
-    """Workers, threads and cores in words."""
+    """Return workers, threads and cores in words."""
     workers = f"{row['workers']} worker{'s' if row['workers'] > 1 else ''}"
     threads = "" if str(row["threads"]) == "1" else f" x {row['threads']} threads"
     return f"{workers}{threads}, {row['cores']} core{'s' if row['cores'] > 1 else ''}"

@@ -1,4 +1,4 @@
-"""Try a run on two random samples before it starts: do its parts fit together?"""
+"""Smoke-test a run on two random samples before it starts: do its parts fit together?"""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ if TYPE_CHECKING:
     Build = Callable[[], nn.Module]
 
 LONGEST = 1000  # characters of a problem
-LONGEST_TRIAL = 1e6  # seconds; faulthandler takes no infinite ones
-STEPS = 10**9  # of a schedule that is only made to see whether it can be; enough for any
+LONGEST_TRIAL = 1e6  # seconds; faulthandler does not take infinity
+STEPS = 10**9  # of a schedule that is only built to see whether it can be; enough for any
 
 
 class UnfitPartError(Exception):
     """A part of a run that does not fit the others.
 
     Attributes:
-        place: of the part in the config, such as ("schedules", label).
-        problem: in one line.
+        place: place of the part in the config, such as ("schedules", label).
+        problem: what is wrong, in one line.
     """
 
     def __init__(self, place: tuple[str, ...], problem: str) -> None:
@@ -61,7 +61,7 @@ class UnfitPartError(Exception):
 
 @contextlib.contextmanager
 def _blame(*place: str) -> Iterator[None]:
-    """Raise whatever is raised inside, perhaps by a user's code, as a fault of the part there."""
+    """Raise any exception inside, perhaps from a user's code, as a fault of the part there."""
     try:
         yield
     except UnfitPartError:
@@ -76,13 +76,16 @@ def _blame(*place: str) -> Iterator[None]:
 
 
 def _line_of_user(error: BaseException) -> str:
-    """Where an error was raised in code that is neither ours nor installed, in brackets; or ""."""
+    """Return where an error was raised in the user's code, in brackets, or ""."""
     frames = traceback.extract_tb(error.__traceback__)
     return _users_line([(frame.filename, frame.lineno) for frame in frames])
 
 
 def _users_line(frames: Iterable[tuple[str, int | str | None]]) -> str:
-    """The last of these (file, line) in code that is neither ours nor installed, in brackets."""
+    """Return the last of these (file, line) in the user's code, in brackets, or "".
+
+    That is code that is neither ours nor installed.
+    """
     ours = map(str, (programs.PROGRAMS, registry.ENGINE, registry.LIBRARY))
     known = *ours, *map(sysconfig.get_path, ("purelib", "stdlib"))
     lines = [(file, line) for file, line in frames if not file.startswith((*known, "<"))]
@@ -98,26 +101,26 @@ def answer(
     vocabulary: int | None = None,
     limit: float = math.inf,
 ) -> dict[str, Any]:
-    """What tried_out() finds, in a child process: whatever a model does to torch's settings, and
-    threads that it leaves, end with it.
+    """Run tried_out() in a child process and return what it finds.
 
-    This process must not have started threads.
+    Whatever a model does to torch's settings, and threads that it leaves, end with the child. This
+    process must not have started threads.
 
     Args:
-        limit: seconds after which the model is said to hang.
+        limit: seconds after which the model counts as hanging.
 
     Returns:
         {"problem": None, "counts": what tried_out() returns, "loaded": fingerprint.loaded()}, or
         {"problem": in a line, "place": see UnfitPartError}
     """
     limit = min(limit, LONGEST_TRIAL)
-    # Files, not pipes: a process that the model has started would keep those open.
+    # Files, not pipes: a process that the model has started would keep pipes open.
     with tempfile.TemporaryFile("w+") as answered, tempfile.TemporaryFile("w+") as stack:
 
         def try_out() -> None:
             die_with_parent()
-            del sys.argv[1:]  # which the model's module may read, and are not its own
-            # A thread of C's, which waits for nobody; it ends this process.
+            del sys.argv[1:]  # the model's module may read them, and they are not its own
+            # A C thread, which no Python code can hold up; it ends this process.
             faulthandler.dump_traceback_later(limit, exit=True, file=stack)
             try:
                 counts = tried_out(run, shape, task, strategies, examples, vocabulary)
@@ -125,7 +128,7 @@ def answer(
                 said |= {"problem": None, "counts": counts, "loaded": fingerprint.loaded()}
             except UnfitPartError as error:
                 said = {"problem": error.problem, "place": error.place}
-            except BaseException as error:  # as of a model that raises KeyboardInterrupt
+            except BaseException as error:  # such as a KeyboardInterrupt of the model
                 problem = f"it raises {type(error).__name__}{_line_of_user(error)}"
                 said = {"problem": problem, "place": _place(run)}
             json.dump(said, answered)
@@ -147,16 +150,16 @@ def _place(run: Run) -> tuple[str, str]:
 
 
 def _ended(status: int, stack: str, limit: float) -> str:
-    """Why a child that tried out a model has not answered, in a line.
+    """Return in one line why a child with a smoke test has not answered.
 
     Args:
         stack: what faulthandler wrote, the latest call first; "": nothing.
     """
     if not stack:
-        return f"the process that tried out the model {how_it_ended(status)}"
+        return f"the process of its smoke test {how_it_ended(status)}"
     main_thread = stack.rpartition("(most recent call first)")[2]
     frames = re.findall(r'File "(.*)", line (\d+)', main_thread)
-    return f"the model was tried out for {limit:g} s without an end{_users_line(frames[::-1])}"
+    return f"its smoke test did not end within {limit:g} s{_users_line(frames[::-1])}"
 
 
 def tried_out(
@@ -167,15 +170,14 @@ def tried_out(
     examples: list[Any] | None = None,
     vocabulary: int | None = None,
 ) -> dict[str, Any]:
-    """Train the model of a run for one step; returns what a sample takes.
+    """Train the model of a run for one step; return what a sample takes.
 
     Args:
         run: the Run, without `auto`.
-        shape: of a sample, (C, H, W) of an image.
-        task: tasks.base.Task.
-        strategies: Choices of the strategies that are to train it in several processes.
+        shape: of a sample, (C, H, W) for an image.
+        strategies: those that are to train it in several processes.
         examples: inputs of two samples; None: random ones.
-        vocabulary: number of tokens; None: the inputs are no tokens.
+        vocabulary: number of tokens; None: the inputs are not tokens.
 
     Returns:
         What sample_costs.of_a_sample() returns, nothing if that fails; and "note", a sentence on
@@ -193,7 +195,7 @@ def tried_out(
 
 
 def check_in_child(run: Run, data_folder: str | Path, limit: float) -> None:
-    """Try out a run on samples like those of a prepared dataset; see answer().
+    """Smoke-test a run on samples like those of a prepared dataset, see answer().
 
     Raises:
         ValueError: the run cannot be trained.
@@ -209,7 +211,7 @@ def check_in_child(run: Run, data_folder: str | Path, limit: float) -> None:
 
 
 def _inputs(shape: Sequence[int], examples: list[Any] | None, vocabulary: int | None) -> Tensor:
-    """The inputs of two samples."""
+    """Return the inputs of two samples."""
     if examples is None:
         return torch.randn(2, *shape, generator=torch.Generator().manual_seed(0))
     return torch.tensor(examples).long() if vocabulary else torch.tensor(examples).float()
@@ -218,7 +220,7 @@ def _inputs(shape: Sequence[int], examples: list[Any] | None, vocabulary: int | 
 def _try_out(
     run: Run, task: tasks.Task, strategies: Sequence[Choice], build: Build, inputs: Tensor
 ) -> dict[str, Any]:
-    """Train a new model for one step on two samples; returns what tried_out() does.
+    """Train a new model for one step on two samples; return what tried_out() does.
 
     Raises:
         ValueError: the model's output does not fit, or it has nothing to train.
@@ -249,7 +251,7 @@ def _try_out(
         loss = criterion(scores.float(), targets)
         if not torch.is_tensor(loss) or loss.shape != ():
             found = tuple(loss.shape) if torch.is_tensor(loss) else type(loss).__name__
-            raise ValueError(f"the loss is {found}; expected a tensor of one number")
+            raise ValueError(f"the loss is {found}; expected a tensor with one number")
         if run.loss.name in losses.OF_LOG_PROBABILITIES:
             _check_log_probabilities(scores.float(), run.loss.name)
         note = _note_on_softmax(scores.float(), run.loss.name)
@@ -268,12 +270,12 @@ def _try_out(
     with models.precision(run):
         try:
             return sample_costs.of_a_sample(model, plain, criterion, targets) | note
-        except Exception:  # a compiled model, say
+        except Exception:  # such as of a compiled model
             return note
 
 
 def _check_strategy(strategy: Choice, model: nn.Module, label: str) -> None:
-    """Check that a strategy, a Choice, can train the model of a label, which has its gradients."""
+    """Check that a strategy can train a model, which has its gradients."""
     with _blame("strategies", strategy.label):
         strategy_class = registry.strategies()[strategy.name].load()
         problem = strategy_class.refusal(model, **strategy.options)
@@ -292,9 +294,9 @@ def _check_output(scores: object, task: tasks.Task, inputs: Tensor, when: str) -
     )
     if not fits:
         shape = tuple(scores.shape) if torch.is_tensor(scores) else type(scores).__name__
-        what = "one for each class or number" if task.target == "fixed" else "as the task needs it"
+        what = "one for each class or number" if task.target == "fixed" else "as the task requires"
         if not torch.is_tensor(scores):
-            what += ": an option of the model such as `aux_logits: false`, or a module around it"
+            what += ": set an option such as `aux_logits: false`, or wrap the model in a module"
         elif shape[0] == 2 and len(shape) == len(expected):
             what += f": many models take a key such as `num_classes: {expected[1]}`"
         raise ValueError(
@@ -303,9 +305,9 @@ def _check_output(scores: object, task: tasks.Task, inputs: Tensor, when: str) -
 
 
 def _evaluated(model: nn.Module, inputs: Tensor) -> Any:
-    """The output of a model in evaluation."""
+    """Return the output of a model in evaluation."""
     model.eval()
-    seed_all(0)  # of a dropout that is on in evaluation, too
+    seed_all(0)  # for dropout that stays on in evaluation
     with torch.inference_mode():
         return model(inputs.clone())
 
@@ -316,11 +318,11 @@ def _check_state_dict(
     """Check that a model's outputs depend on its state_dict alone, which is what is saved.
 
     Args:
-        build: makes another one.
+        build: builds another one.
         scores: its outputs for the inputs.
 
     Raises:
-        ValueError: with the same weights, two that are built with other random numbers differ.
+        ValueError: two models with the same weights, built with other random numbers, differ.
     """
 
     def scores_of_another(seed: int) -> Tensor:
@@ -331,13 +333,13 @@ def _check_state_dict(
 
     are_close = partial(torch.allclose, rtol=1e-3, atol=1e-5, equal_nan=True)
     another = scores_of_another(1)
-    # The model has taken steps, of which it may keep more than its weights.
+    # The model has taken steps and may keep more of them than its weights.
     if not (are_close(scores, another) or are_close(another, scores_of_another(2))):
         raise ValueError(
-            "with the same state_dict it computes something else each time it is built, so that "
-            "saved weights would be scored wrongly: it keeps random numbers, or layers, outside of "
-            "its state_dict; expected self.register_buffer(name, tensor) in place of a tensor as "
-            "an attribute, and torch.nn.ModuleList in place of a list"
+            "with the same state_dict it computes something else each time it is built, so saved "
+            "weights would be scored wrongly: it keeps random numbers, or layers, outside of its "
+            "state_dict; use self.register_buffer(name, tensor) instead of a tensor as an "
+            "attribute, and torch.nn.ModuleList instead of a list"
         )
 
 
@@ -352,18 +354,21 @@ def _check_mean(
     parts = [float(criterion(scores[at : at + 1], targets[at : at + 1])) for at in range(2)]
     if not math.isclose(sum(parts) / 2, loss, rel_tol=1e-4, abs_tol=1e-6):
         raise ValueError(
-            f"the loss of two samples is {loss:g}, of each {parts[0]:g} and {parts[1]:g}: workers "
-            "cannot share a batch; expected the mean over samples, or strategies of one worker"
+            f"the loss of two samples is {loss:g}, of each {parts[0]:g} and {parts[1]:g}, so "
+            "workers cannot share a batch; use the mean over samples, or strategies of one worker"
         )
 
 
 def _note_on_softmax(scores: Tensor, loss: str) -> dict[str, str]:
-    """{"note": a sentence} if scores, (2, classes), are probabilities already, of which the loss
-    takes the softmax again; else {}."""
+    """Return {"note": a sentence} if the loss takes a second softmax; else {}.
+
+    Args:
+        scores: (2, classes).
+    """
     is_twice = loss == "CrossEntropyLoss" and scores.dim() == 2 and scores.shape[1] > 1
     if is_twice and (scores >= 0).all() and torch.allclose(scores.sum(dim=1), torch.ones(2)):
-        again = "its outputs are probabilities, of which cross_entropy takes the softmax again"
-        return {"note": f"{again}: it learns slowly; leave out the softmax at its end"}
+        again = "its outputs are probabilities, and cross_entropy takes the softmax again"
+        return {"note": f"{again}, so it learns slowly; remove the softmax at its end"}
     return {}
 
 
@@ -372,13 +377,13 @@ def _check_log_probabilities(scores: Tensor, loss: str) -> None:
     sums = scores.logsumexp(dim=1)
     if not torch.allclose(sums, torch.zeros(2), atol=0.05):
         raise ValueError(
-            f"{loss} is of log-probabilities, as of torch.nn.LogSoftmax, which the model does not "
-            "give; expected cross_entropy for scores"
+            f"{loss} takes log-probabilities, as from torch.nn.LogSoftmax, which the model does "
+            "not return; use cross_entropy for scores"
         )
 
 
 def _scores(model: nn.Module, inputs: Tensor) -> Any:
-    """The model's output; a model of numbers that gets tokens is told what they are."""
+    """Return the model's output; an error explains which inputs the model was given."""
     try:
         return model(inputs)
     except RuntimeError as error:
@@ -389,13 +394,13 @@ def _scores(model: nn.Module, inputs: Tensor) -> Any:
         if inputs.is_floating_point():
             raise
         raise ValueError(
-            f"{error}; the inputs are tokens, whole numbers: expected a model that embeds them, as "
-            "lstm, text_cnn and transformer do"
+            f"{error}; the inputs are tokens, which are whole numbers; use a model that embeds "
+            "them, as lstm, text_cnn and transformer do"
         ) from error
 
 
 def _try_out_another(run: Run, model: nn.Module, inputs: Tensor) -> None:
-    """Try a second batch, of another size, as the last one of an epoch is.
+    """Try a second batch of another size, like the last one of an epoch.
 
     Raises:
         ValueError: the model keeps something of the first batch that does not fit.
@@ -406,13 +411,13 @@ def _try_out_another(run: Run, model: nn.Module, inputs: Tensor) -> None:
             model(more).float().sum().backward()
     except Exception as error:
         raise ValueError(
-            f"a second batch, of 3 samples after 2, fails: {error}; does the model keep a state "
-            "between batches? expected one that forgets it, or detaches and resizes it"
+            f"a second batch, of 3 samples after 2, fails: {error}; if the model keeps a state "
+            "between batches, it has to forget it, or detach and resize it"
         ) from error
 
 
 def _try_out_one(run: Run, build: Build, sample: Tensor) -> None:
-    """Try one sample, if a worker's share of a batch may be that: batch norm cannot train on it.
+    """Try one sample if a worker's share of a batch may be so small: batch norm cannot train on it.
 
     Raises:
         ValueError: the model cannot be trained on one sample, and some worker gets no more.

@@ -27,7 +27,6 @@ class Sizes:
 
     Attributes:
         shape: of one sample; (C, H, W) for images.
-        task: the tasks.base.Task.
         train, held_out: numbers of samples to train on and to score.
         examples, vocabulary: see data.metadata.Metadata.
     """
@@ -41,7 +40,7 @@ class Sizes:
 
     @classmethod
     def of(cls, run: Run, data_folder: str | Path) -> Sizes | None:
-        """The sizes of a Run, from the prepared dataset or else from its metadata; None: unknown.
+        """Return the sizes of a Run, from the prepared dataset or else its metadata; None: unknown.
 
         Args:
             data_folder: folder of the prepared dataset.
@@ -73,7 +72,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Workload:
-    """What of a run decides its speed: steps of runs with the same workload take equally long.
+    """What decides the speed of a run: steps of runs with the same workload take equally long.
 
     Attributes:
         run: one such Run, without what only decides which samples it sees, how many, for how many
@@ -89,7 +88,7 @@ class Workload:
 
     @classmethod
     def of(cls, run: Run, sizes: Sizes) -> Workload:
-        """The workload of a Run whose recipe is filled in."""
+        """Return the workload of a Run whose recipe is filled in."""
         splits = ("folds", "fold", "inner_folds", "inner_fold", "train_size", "validation")
         neutral: dict[str, Any]
         neutral = dict.fromkeys((*splits, "patience", "stop_after")) | {"seed": 0, "epochs": 1}
@@ -112,7 +111,7 @@ class Workload:
         """Equal for runs with the same workload, code, processor and version of torch."""
         assert AUTO not in self.run.recipe.values()
         settings = json.loads(self.run.to_json())
-        if not self.run.is_estimator:  # whether there is momentum decides, not how much
+        if not self.run.is_estimator:  # whether there is momentum matters, not how much
             options = settings["optimizer"]["options"].items()
             settings["optimizer"]["options"] = {
                 name: bool(value) if isinstance(value, float) else value for name, value in options

@@ -1,1 +1,1 @@
-"""What identifies a run; records and stores of results; marks, by which Snakemake sees them."""
+"""Identities of runs, records and stores of results, and the marks that Snakemake sees."""

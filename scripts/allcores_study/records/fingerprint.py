@@ -1,11 +1,11 @@
 """A hash of the code that a result depends on, so that an edit reruns only what uses the file.
 
-Whole files count: those that a run's modules import, and those that these import. Comments,
-formatting and docstrings do not. Of a user's modules, imports can be read only in part (a module
-may be imported by a name that is computed), so a run also records the files that its process had
-loaded when it ended: see loaded().
+A fingerprint covers whole files: those that a run's modules import, directly or through others.
+Comments, formatting and docstrings do not count. The imports of a user's modules cannot all be read
+from their files (the name of a module may be computed), so a run also records the files that its
+process had loaded when it ended: see loaded().
 
-Parsed files are kept in the user's cache: parsing them all takes half a second.
+Parsed files are kept in the user's cache, because parsing them all takes half a second.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 STUDY = "allcores_study"
 # Modules that watch, name, place or end a run and do not affect its numbers. config/run.py does: it
-# says which fold is held out, and how many epochs are trained.
+# decides which fold is held out, and how many epochs are trained.
 EXCLUDED = (
     "allcores.machine",
     "allcores.files",
@@ -51,12 +51,12 @@ _when_loaded: dict[str, str | None] = {}  # see loaded()
 
 
 def of_run(run: Run) -> str:
-    """The fingerprint of the code of a Run: the training, its model, task, schedule, strategy."""
+    """Return the fingerprint of a Run's code: training, model, task, schedule and strategy."""
     return _digest(files_of_run(run))
 
 
 def files_of_run(run: Run) -> dict[str, str]:
-    """Module -> hash of every file that the fingerprint of a Run covers."""
+    """Return module -> hash of every file that the fingerprint of a Run covers."""
     parts: tuple[component.Component, ...]
     parts = registry.strategies()[run.strategy.name], registry.schedules()[run.schedule.name]
     parts += (registry.model(run.model.name), registry.loss(run.loss.name))
@@ -70,24 +70,24 @@ def files_of_run(run: Run) -> dict[str, str]:
 
 
 def of_recipe(run: Run) -> str:
-    """The fingerprint of the code that measures the fastest recipe for a Run's model."""
+    """Return the fingerprint of the code that measures the recipe for a Run's model."""
     modules = [part.module for part in (registry.model(run.model.name), registry.task(run.dataset))]
     return _digest(_reached(f"{STUDY}.training.recipes", *modules))
 
 
 def of_dataset(choice: Choice) -> str:
-    """The fingerprint of the code that prepares the dataset of a Choice."""
+    """Return the fingerprint of the code that prepares the dataset of a Choice."""
     modules = registry.datasets()[choice.name].module, registry.task(choice).module
     return _digest(_reached(*modules, f"{STUDY}.data.storage"))
 
 
 def of_folds() -> str:
-    """The fingerprint of the code that assigns samples to folds."""
+    """Return the fingerprint of the code that assigns samples to folds."""
     return _digest(_reached(f"{STUDY}.data.folds"))
 
 
 def of_script(name: str, *modules: str) -> str:
-    """The fingerprint of scripts/<name>.py and all it reaches.
+    """Return the fingerprint of scripts/<name>.py and everything that it imports.
 
     Args:
         modules: those that it loads by name, which may be the user's.
@@ -98,13 +98,13 @@ def of_script(name: str, *modules: str) -> str:
 
 
 def loaded() -> dict[str, str | None]:
-    """File -> hash of every module of the user's that this process has loaded, and name -> version
-    of every installed package that these have brought.
+    """Return the hashes of the user's loaded modules, and the versions of what they import.
 
-    Files in the working directory, or beside it, are named relative to it; a link by its own name.
+    The keys are files, and names of installed packages. Files in the working directory, or beside
+    it, are named relative to it; a link by its own name.
 
-    The hash is of the first time that this process, or the one that it was forked from, has seen
-    the module loaded: the file may have been edited since.
+    A hash is taken when this process, or the one that it was forked from, first sees the module
+    loaded, because the file may be edited later.
     """
     files = _users_files(frozenset(sys.modules), Path.cwd())
     for name, file in files.items():
@@ -117,15 +117,17 @@ def loaded() -> dict[str, str | None]:
 
 @functools.cache
 def _distributions(packages: frozenset[str]) -> set[str]:
-    """The names of the installed distributions that these packages are of, without torch, which is
-    part of what identifies a run."""
+    """Return the names of the installed distributions that these packages belong to.
+
+    torch is left out, because it is already part of what identifies a run.
+    """
     files = {name: getattr(sys.modules.get(name), "__file__", None) for name in packages}
     foreign = [
         name
         for name, file in files.items()
         if file and is_installed(file) and name not in {*sys.stdlib_module_names, "torch"}
     ]
-    if not foreign:  # the table takes 0.2 s
+    if not foreign:  # building the table takes 0.2 s
         return set()
     table = importlib.metadata.packages_distributions()
     return {distribution for name in foreign for distribution in table.get(name, ())}
@@ -133,7 +135,7 @@ def _distributions(packages: frozenset[str]) -> set[str]:
 
 @functools.cache
 def _version(distribution: str) -> str | None:
-    """Its version without a suffix of its build, such as +cpu; None: it is not installed."""
+    """Return a version without a build suffix such as +cpu; None: it is not installed."""
     try:
         return importlib.metadata.version(distribution).partition("+")[0]
     except importlib.metadata.PackageNotFoundError:
@@ -142,9 +144,9 @@ def _version(distribution: str) -> str | None:
 
 @functools.lru_cache(maxsize=8)
 def _users_files(modules: frozenset[str], folder: Path) -> dict[str, Path]:
-    """Name -> file, as in loaded(), of modules by their names; those of torch are thousands."""
+    """Return name -> file, as in loaded(), of those modules that are the user's."""
     places = {getattr(sys.modules[name], "__file__", None) or "" for name in modules}
-    # Before they are made paths, as nearly all of them are installed.
+    # Filtered before they become paths: torch has thousands, and nearly all are installed.
     users = {
         Path(place).absolute()
         for place in places
@@ -160,7 +162,7 @@ def _users_files(modules: frozenset[str], folder: Path) -> dict[str, Path]:
 
 
 def changed(loaded_files: dict[str, str | None]) -> list[str]:
-    """The files and packages, of those that loaded() gave, that are gone or others now."""
+    """Return which of the files and packages from loaded() are gone or different now."""
     return [
         name
         for name, digest in loaded_files.items()
@@ -169,7 +171,7 @@ def changed(loaded_files: dict[str, str | None]) -> list[str]:
 
 
 def _hash(file: Path) -> str | None:
-    """The hash of a file; None: it is gone."""
+    """Return the hash of a file; None: it is gone."""
     try:
         return _contents(file)["hash"]
     except OSError:
@@ -183,7 +185,7 @@ def _digest(hashes: dict[str, str]) -> str:
 
 @functools.cache
 def _reached(*modules: str) -> dict[str, str]:
-    """Module -> hash of the files of these modules and of all that they import."""
+    """Return module -> hash of the files of these modules and of all that they import."""
     hashes, waiting = {}, [name for module in modules for name in _with_packages(module)]
     while waiting:
         module = waiting.pop()
@@ -193,7 +195,7 @@ def _reached(*modules: str) -> dict[str, str]:
         contents = _contents(file)
         hashes[module] = contents["hash"]
         targets = _targets(module, file.stem == "__init__", contents)
-        # What this library imports else is installed; a file of the user's may have its name.
+        # Whatever else this library imports is installed; a file of the user's may have its name.
         waiting += filter(programs.is_ours, targets) if programs.is_ours(module) else targets
     _cache().save()
     return {module: digest for module, digest in hashes.items() if digest}
@@ -201,7 +203,7 @@ def _reached(*modules: str) -> dict[str, str]:
 
 @functools.cache
 def _file(module: str) -> Path | None:
-    """The file of a module of this library or of the user's; None: it is neither."""
+    """Return the file of a module of this library or of the user's; None: it is neither."""
     if programs.is_ours(module):
         stem = registry.LIBRARY.parent.joinpath(*module.split("."))
         candidates = stem.with_suffix(".py"), stem / "__init__.py"
@@ -211,13 +213,13 @@ def _file(module: str) -> Path | None:
 
 
 def _with_packages(module: str) -> list[str]:
-    """A module and the packages that it is in, whose files are run when it is imported."""
+    """Return a module and its parent packages, whose files run when it is imported."""
     parts = module.split(".")
     return [".".join(parts[:length]) for length in range(1, len(parts) + 1)]
 
 
 def _targets(module: str, is_package: bool, contents: dict[str, Any]) -> list[str]:
-    """The names of all modules that a file may import; some are names in a module instead."""
+    """Return the names that a file may import: modules, and some names in a module."""
     package = (module if is_package else module.rpartition(".")[0]).split(".")
     targets = []
     for dots, source, names in contents["imports"]:
@@ -234,9 +236,9 @@ def _contents(file: Path) -> dict[str, Any]:
 
 @functools.cache
 def _cache() -> files.KeptDigests:
-    """The cache of _parsed(), for this version of Python and of this file.
+    """Return the cache of _parsed(), for this version of Python and of this file.
 
-    Each copy of the library has its own: every run reads it, and one for all would grow.
+    Each copy of the library has its own: every run reads it, and a shared one would grow.
     """
     copy = hashlib.sha256(str(registry.LIBRARY).encode()).hexdigest()[:8]
     name = f"code-{sys.hexversion:x}-{files.sha256(__file__)[:8]}-{copy}.json"
@@ -244,11 +246,11 @@ def _cache() -> files.KeptDigests:
 
 
 def _parsed(path: str) -> dict[str, Any]:
-    """The hash and the imports of a file, as JSON can hold them.
+    """Return the hash and the imports of a file, in a form that JSON can hold.
 
     Returns:
-        {"hash": of its syntax tree, "" if nothing is in it but comments and docstrings; "imports":
-        [[number of dots of a relative import, module, names in it], ...], wherever they are.}
+        {"hash": of its syntax tree, "" if it has only comments and docstrings; "imports": [[number
+        of dots of a relative import, module, names in it], ...], wherever they are.}
     """
     content = Path(path).read_bytes()
     try:
@@ -269,7 +271,7 @@ def _parsed(path: str) -> dict[str, Any]:
 
 
 def _what_runs(statement: Any) -> list[ast.stmt]:
-    """A statement as a list; of `if TYPE_CHECKING:` what comes after `else:`."""
+    """Return a statement as a list; for `if TYPE_CHECKING:` what comes after `else:`."""
     is_if = isinstance(statement, ast.If) and isinstance(statement.test, ast.Name)
     is_for_types = is_if and statement.test.id == "TYPE_CHECKING"
     return statement.orelse if is_for_types else [statement]
@@ -284,7 +286,7 @@ def _is_text(node: ast.AST) -> bool:
 
 
 def is_installed(file: str | Path) -> bool:
-    """Whether a file came with Python or a package manager: its version identifies it."""
+    """Return whether a file came with Python or a package, whose version identifies it."""
     text = str(file)
     is_package = "/site-packages/" in text or "/dist-packages/" in text
     return is_package or text.startswith(_places_of_installed())
@@ -292,9 +294,9 @@ def is_installed(file: str | Path) -> bool:
 
 @functools.cache
 def _places_of_installed() -> tuple[str, ...]:
-    """The folders of Python and its packages, with a slash at the end.
+    """Return the folders of Python and its packages, with a slash at the end.
 
-    Not all of their prefix: a project may lie in its virtual environment.
+    It is not their whole prefix, because a project may lie in its virtual environment.
     """
     paths = sysconfig.get_paths()
     roots = {Path(paths[name]) for name in ("stdlib", "platstdlib", "purelib", "platlib")}

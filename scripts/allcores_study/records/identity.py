@@ -1,16 +1,17 @@
-"""A run's identity: everything that decides its weights. A run resumes, and its results are
-collected, only if all of it is equal. Whether it is trained again is decided earlier, by
-made_of(), for which its data need not be there.
+"""A run's identity: everything that decides its weights.
+
+A run resumes, and its results are collected, only if all of its identity is equal. Whether it is
+rerun is decided earlier, by made_of(), which does not need its data.
 
 * `settings`: the Run as JSON;
 * `code`: the fingerprint of the code that the run can reach;
-* `torch`: the version of torch; of an estimator `estimator`, its package with the version, too;
+* `torch`: the version of torch; for an estimator also `estimator`, its package with the version;
 * `inputs`, `targets`, `folds`: SHA-256 of the data; `folds` is None for the dataset's test set.
 
-Two things are recorded besides. What is scored (Conditions.curves) retrains only where
-more is wanted than there is. How it was measured (Conditions.exclusive, pinning, the
-machine, the build of torch) changes no weights: a run that must be timed alone is repeated if it
-was not, and only timings under the same conditions are compared.
+Two more things are recorded. What is scored (Conditions.curves) retrains a run only if more is
+wanted than there is. How it was measured (Conditions.exclusive, pinning, the machine, the build of
+torch) changes no weights: a run that must be timed alone is repeated if it was not, and only
+timings under the same conditions are compared.
 """
 
 from __future__ import annotations
@@ -32,20 +33,21 @@ if TYPE_CHECKING:
 
     from allcores_study.config.run import Run
 
-# Of every record, beside what it says.
+# The parts of every record besides its content.
 PARTS = ("made_of", "files", "loaded")
 
 
 @dataclass(frozen=True)
 class Record:
-    """A JSON file beside the files that were made with it. Whether these are still valid is decided
-    by it alone: by content, never by the times of files.
+    """A JSON file beside the files that were made with it.
+
+    It alone decides whether these are still valid: by content, never by the times of files.
 
     Attributes:
         made_of: a digest of all that decides them.
         files: name of each of the other files, relative to the record's folder -> its SHA-256.
         loaded: fingerprint.loaded(): the user's modules that were in use.
-        content: what it says besides.
+        content: whatever else it contains.
     """
 
     made_of: str
@@ -55,21 +57,21 @@ class Record:
 
     @classmethod
     def read(cls, path: str | Path) -> Record:
-        """The Record in a file.
+        """Return the Record in a file.
 
         Raises:
-            ValueError: it is damaged, or is no record.
+            ValueError: it is damaged, or not a record.
             OSError: it cannot be read.
         """
         content = read_json(path)
         try:
             return cls(*(content.pop(part) for part in PARTS), content)  # type: ignore[call-arg]
         except KeyError as error:
-            raise ValueError(f"{path} has no {error}. Delete it to make it again") from None
+            raise ValueError(f"{path} has no {error}. Delete it to rebuild it") from None
 
     @classmethod
     def content_of(cls, path: str | Path) -> dict[str, Any]:
-        """The content of the Record in a file; {}: there is none, or it is damaged."""
+        """Return the content of the Record in a file; {}: it is missing or damaged."""
         try:
             return cls.read(path).content
         except (OSError, ValueError, TypeError, AttributeError):
@@ -79,21 +81,21 @@ class Record:
         write_json(path, {part: getattr(self, part) for part in PARTS} | self.content, indent)
 
     def is_up_to_date(self, made_of: str) -> bool:
-        """Whether it was made of this, and no module of the user's was edited since."""
+        """Return whether it was made of this, and no user's module was edited since."""
         return self.made_of == made_of and not fingerprint.changed(self.loaded)
 
     def damaged_file(self, folder: str | Path, digest: Callable[[Path], str]) -> Path | None:
-        """The first of the files that is gone or is not what was written; None: there is none.
+        """Return the first of the files that is gone or not as it was written; None: there is none.
 
         Args:
-            folder: of the record.
-            digest: function of a file that returns its SHA-256.
+            folder: folder of the record.
+            digest: function that returns the SHA-256 of a file.
         """
         for name, expected in self.files.items():
             file = Path(folder, name)
             try:
                 is_sound = digest(file) == expected
-            except OSError:  # gone, or no file
+            except OSError:  # gone, or not a file
                 is_sound = False
             if not is_sound:
                 return file
@@ -101,7 +103,7 @@ class Record:
 
 
 def before_data(run: Run) -> dict[str, str]:
-    """The part of a Run's identity that is known before its data: a dict of texts."""
+    """Return the part of a Run's identity that is known before its data."""
     return {
         "settings": run.to_json(),
         "code": fingerprint.of_run(run),
@@ -111,7 +113,7 @@ def before_data(run: Run) -> dict[str, str]:
 
 
 def made_of(known: dict[str, str], data_made_of: str) -> str:
-    """A digest of all that decides the weights of a Run and is known before its data.
+    """Return a digest of all that decides the weights of a Run and is known before its data.
 
     Args:
         known: before_data() of the Run.
@@ -121,7 +123,7 @@ def made_of(known: dict[str, str], data_made_of: str) -> str:
 
 
 def of_run(run: Run, record: Record, fold_of: np.ndarray | None) -> dict[str, str | None]:
-    """The identity of a Run on a dataset.
+    """Return the identity of a Run on a dataset.
 
     Args:
         record: the Record of the dataset, see data.storage.read_record().
@@ -129,7 +131,7 @@ def of_run(run: Run, record: Record, fold_of: np.ndarray | None) -> dict[str, st
             held out.
 
     Returns:
-        {part: str}; `folds` may be None.
+        The parts of the identity; `folds` may be None.
     """
     digests, info = record.files, record.content
     other_digests = {name: digests.get(f"{name}.npy") for name in ("groups", "times")}
@@ -144,7 +146,7 @@ def of_run(run: Run, record: Record, fold_of: np.ndarray | None) -> dict[str, st
 
 
 def differences(other: dict[str, Any], identity: dict[str, Any]) -> list[str]:
-    """What differs between two identities: ["epochs", "the code", ...]."""
+    """Return what differs between two identities: ["epochs", "the code", ...]."""
     parts = [
         f"the {key}" for key in identity if key != "settings" and other.get(key) != identity[key]
     ]
@@ -158,7 +160,7 @@ def _text(value: object) -> str:
 
 @functools.cache
 def _version_of_estimator(path: str) -> str:
-    """scikit-learn with its version, and the package of an import path if that is another one."""
+    """Return scikit-learn, and another package of the import path, with their versions."""
     package = path.partition(":")[0].partition(".")[0]
     names = {"scikit-learn"}
     if package != "sklearn":
@@ -168,5 +170,5 @@ def _version_of_estimator(path: str) -> str:
 
 @functools.cache
 def version_of_torch() -> str:
-    """torch's version without its build suffix, such as +cpu; does not import torch."""
+    """Return torch's version without its build suffix, such as +cpu; does not import torch."""
     return importlib.metadata.version("torch").partition("+")[0]

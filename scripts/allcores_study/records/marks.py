@@ -1,9 +1,9 @@
-"""Marks: empty files by whose names Snakemake sees what is there.
+"""Marks: empty files whose names show Snakemake what is there.
 
 The mark of a dataset, folds, a recipe, a run, a choice or a report lies beside it and is called
-STEM.DIGEST, with a digest of what it is made of. What is made of something else has a mark of
-another name, which is not there: so Snakemake makes it, whatever the times of files and its own
-records say. Of something damaged STEM.DIGEST-2 is asked for.
+STEM.DIGEST, with a digest of what it is made of. If that changes, the mark has another name, which
+is not there, so Snakemake rebuilds the result, whatever file times and its own records show.
+For a damaged result, STEM.DIGEST-2 is requested.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-# Of the part of a name behind the last dot.
+# Of the part of a name after the last dot.
 PATTERN = "[0-9a-f]{8}(?:-[0-9]+)?"
 
 
 def wanted(stem: str | Path, made_of: str, is_valid: bool) -> str | None:
-    """The mark to ask Snakemake for.
+    """Return the mark to ask Snakemake for.
 
     Args:
         stem: path of the mark without its suffix.
         made_of: a digest of 8 hexadecimal digits.
-        is_valid: whether what it stands for is there, undamaged, and made of this.
+        is_valid: whether the result is there, undamaged, and made of this.
 
     Returns:
-        One that is there, if it is valid (None: it has none), else one that is not there.
+        One that is there if the result is valid (None: it has no mark), else one that is not.
     """
     numbered = [mark for mark in _there(stem) if mark.suffix[1:9] == made_of]
     if is_valid:
@@ -47,8 +47,8 @@ def put(mark: str | Path) -> None:
     mark.touch()
 
 
-def add_flag(add: Callable[..., Any], text: str = "what to write last") -> None:
-    """Add the flag for put_all() to a program, by its add_argument(); without it there is none."""
+def add_flag(add: Callable[..., Any], text: str = "mark to write last") -> None:
+    """Add the flag for put_all() to a program, by its add_argument()."""
     add("--mark", action="append", default=[], metavar="FILE", help=text)
 
 
@@ -58,19 +58,19 @@ def put_all(marks: Iterable[str | Path]) -> None:
 
 
 def date_back(marks: Iterable[str | Path]) -> None:
-    """Set the times of those marks that are dated in the future to now.
+    """Set the times of marks that are dated in the future to now.
 
-    Snakemake ends a job as failed whose inputs are newer than what it has made.
+    Snakemake fails a job whose inputs are newer than its outputs.
     """
     now = time.time()
     for mark in marks:
-        with contextlib.suppress(OSError):  # it is not there yet, or another user's
+        with contextlib.suppress(OSError):  # not there yet, or another user's
             if Path(mark).stat().st_mtime > now:
                 os.utime(mark)
 
 
 def _there(stem: str | Path) -> list[Path]:
-    """The marks that are there, sorted by name."""
+    """Return the marks that are there, sorted by name."""
     stem = Path(stem)
     name = re.compile(rf"{re.escape(stem.name)}\.{PATTERN}")
     with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Paths in the results of a config, and what is there."""
+"""Paths in the results of a config, and which of them exist."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ PARTS = (
 ORIGIN = "config.txt"
 # The suffix of all files of a checkpoint.
 SUFFIX = ".allcores"
-PROGRESS = "progress.jsonl"  # in the folder of a run that is going on
+PROGRESS = "progress.jsonl"  # in the folder of an unfinished run
 # The files of a finished run.
 RUN_FILES = ("metrics.json", "epochs.csv", "utilisation.csv", "predictions.parquet", "weights.pt")
 
@@ -65,49 +65,52 @@ class ResultsFolder:
     path: str
 
     def config(self, config: dict[str, Any]) -> str:
-        """The file of a whole config, with values from --config, named by its digest."""
+        """Return the file of a config with values from --config, named by its digest."""
         return f"{self.path}/configs/{digest(json.dumps(config))}.json"
 
     @property
     def tried_out(self) -> str:
-        """The file of the counts from trying out models, see preflight."""
+        """The file of what samples took in the smoke tests of models, see preflight."""
         return f"{self.path}/tried_out.json"
 
     @property
     def recipe(self) -> str:
-        """The file of the measured recipe of runs with `auto`, with wildcards. All candidates of a
-        sweep share one, so that they compute alike and differ only in what varies."""
+        """The file of the measured recipe of runs with `auto`, with wildcards.
+
+        All candidates of a sweep share one, so that they differ only in what varies.
+        """
         return f"{self.path}/recipes/{{dataset}}/{{family}}_{{measured}}.json"
 
     def recipe_of(self, run: Run, table: Table) -> str:
-        """The file of the recipe of a Run of a grid.Table."""
+        """Return the file of the recipe of a Run of a grid.Table."""
         names = {"dataset": run.dataset.label, "family": table.family(run)}
         return self.recipe.format(**names, measured=run.measured)
 
     def plan_file(self, name: str) -> str:
-        """A file or folder of the plan that is made before runs are trained."""
+        """Return a file or folder of the plan, which is made before runs are trained."""
         return f"{self.path}/plan/{name}"
 
     def call_file(self, name: str) -> str:
-        """A file or folder that a call of snakemake writes about itself."""
+        """Return a file or folder that a snakemake invocation writes about itself."""
         return f"{self.path}/calls/{name}"
 
     def shared_job(self, call: str, number: int | str, suffix: str) -> str:
-        """A file of a job of several runs: its runs (json), its log (log), how far they are
-        (jsonl), the mark that they are trained (done). The name of the call makes that of the mark
-        new, so that it has to be made.
+        """Return a file of a shared job.
+
+        The suffixes are json (its runs), log, jsonl (their progress) and done (its mark: they are
+        trained). The name of the invocation makes the mark new, so that Snakemake has to make it.
 
         Args:
-            call: name of the call of snakemake that trains them.
-            number: of the job in that call.
+            call: name of the invocation that trains the runs.
+            number: number of the job in that invocation.
         """
         return f"{self.path}/calls/{call}/{number}.{suffix}"
 
     def log(self, rule: str, name: str) -> str | None:
-        """The latest log of a job; None: there is none.
+        """Return the latest log of a job; None: there is none.
 
         Args:
-            rule: its name.
+            rule: name of its rule.
             name: what the job makes: path of a run or a Selection, label of a dataset.
         """
         stem = Path(self.path, "logs", rule, name)
@@ -115,33 +118,35 @@ class ResultsFolder:
         return max(map(str, logs), key=os.path.getmtime, default=None)
 
     def report_log(self, study: str) -> str:
-        """The log of the job that makes the results of a study."""
+        """Return the log of the job that makes the results of a study."""
         return f"{self.path}/logs/report/{study}.log"
 
     def run(self, path: str = PATH) -> str:
         return f"{self.path}/runs/{path}"
 
     def metrics(self, path: str = PATH) -> str:
-        """The record of a run, which is written when its other files are there."""
+        """Return the record of a run, which is written after its other files."""
         return f"{self.run(path)}/metrics.json"
 
     def progress(self, path: str) -> str:
-        """The file in which a run with a job of its own records how far it is, until that ends."""
+        """Return the progress file of a run with a job of its own, there until that ends."""
         return f"{self.run(path)}/{PROGRESS}"
 
     def has(self, path: str) -> bool:
-        """Whether the results of a run are there."""
+        """Return whether the results of a run are there."""
         is_there = all(Path(self.run(path), file).exists() for file in RUN_FILES)
         return is_there or path in self.store.runs
 
     def run_files(self, path: str) -> RunFolder | StoredRun:
-        """The run_files.RunFolder or StoredRun of a run; the former if there is neither."""
+        """Return the StoredRun of a run, or else its RunFolder, even if that is missing."""
         own = RunFolder(self.run(path))
         return own if (own.place / METRICS).exists() else self.store.runs.get(path, own)
 
     def record(self, path: str) -> Record | None:
-        """The Record of the results of a run, with its Conditions and its digest as content; None:
-        there are none, or they are damaged."""
+        """Return the Record of the results of a run; None: there are none, or they are damaged.
+
+        Its content is reduced to what decides whether it is valid, such as Conditions and digest.
+        """
         run_files = self.run_files(path)
         if isinstance(run_files, StoredRun):
             return run_files.record
@@ -151,18 +156,18 @@ class ResultsFolder:
             return None
 
     def damaged_file(self, path: str) -> Path | str | None:
-        """The first file of a run that is gone or not what it wrote; None: there is none."""
+        """Return the first file of a run that is gone or not what the run wrote, or None."""
         run_files = self.run_files(path)
         if isinstance(run_files, StoredRun):
             if not run_files.file.is_file():
                 return run_files.file
-            known = self.digests.of(run_files.file)  # of the lines that there were
+            known = self.digests.of(run_files.file)  # for the lines that existed then
             return known[path] if path in known else run_files.damaged_file()
         metrics, record = Path(self.metrics(path)), self.record(path)
         return record.damaged_file(metrics.parent, self.digests.of) if record else metrics
 
     def is_of_an_earlier_version(self, path: str) -> bool:
-        """Whether a run's metrics.json is sound, but not as this version writes it."""
+        """Return whether a run's metrics.json is sound, but not as this version writes it."""
         with contextlib.suppress(OSError, ValueError):
             return "made_of" not in files.read_json(self.metrics(path))
         return False
@@ -175,15 +180,15 @@ class ResultsFolder:
     def keep(self, name: str, path: str, folder: str | Path) -> None:
         """Move the files of a short run from a folder into the store; see Store.add()."""
         self.store.add(name, path, folder, lambda record: _at_hand(record, Path(folder, METRICS)))
-        shutil.rmtree(self.run(path), ignore_errors=True)  # of an earlier run with a job of its own
+        shutil.rmtree(self.run(path), ignore_errors=True)  # of an earlier run with its own job
 
     @property
     def digests(self) -> KeptDigests:
-        """KeptDigests of the files in the folder; of a metrics.json, see _recorded()."""
+        """KeptDigests of the files in the folder, see _recorded()."""
         return _digests(self.path)
 
     def without_missing(self, table: Table) -> Table:
-        """A grid.Table without the runs that have no results, and the Selections that need them."""
+        """Return a grid.Table without runs that lack results or Selections that need them."""
         missing = {path for path in self.wanted_paths(table) if not self.has(path)}
         undecided = [
             path
@@ -196,11 +201,11 @@ class ResultsFolder:
         return self.dataset(run.dataset.label)
 
     def dataset(self, label: str) -> str:
-        """The folder of a prepared dataset."""
+        """Return the folder of a prepared dataset."""
         return f"{self.path}/data/{label}"
 
     def checkpoints(self, run: Run) -> str:
-        full_run = dataclasses.replace(run, stop_after=None)  # continues from the shorter ones
+        full_run = dataclasses.replace(run, stop_after=None)  # it continues from shorter ones
         return f"{self.path}/checkpoints/{full_run.path}"
 
     def discard_checkpoints(self, run: Run) -> None:
@@ -220,15 +225,16 @@ class ResultsFolder:
         return f"{self.path}/logs/slurm"
 
     def selection(self, path: str = "{selection}") -> str:
-        """The file of the candidates that a Selection keeps, by its path."""
+        """Return the file of the candidates that a Selection keeps, by its path."""
         return f"{self.path}/selections/{path}.json"
 
     def made_of_choice(self, selection: Selection, metric: str) -> str:
-        """A digest of all that decides what a Selection keeps: the code, the scores, the choice
-        before. All of them are there.
+        """Return a digest of all that decides what a Selection keeps.
+
+        That is the code, the scores and the previous choice, all of which must be there.
 
         Args:
-            metric: name of the one that is compared.
+            metric: name of the metric that is compared.
         """
         code = fingerprint.of_script("select_candidate", registry.metric(metric).module)
         paths = list(chain(*self.scored_paths(selection).values()))  # type: ignore[union-attr]
@@ -238,34 +244,37 @@ class ResultsFolder:
         return digest(json.dumps([code, metric, scores, earlier, search, selection.suggests]))
 
     def digests_of_results(self, paths: Iterable[str]) -> dict[str, str | None]:
-        """Path -> digest of the results of each run; None: there are none."""
+        """Return path -> digest of each run's results; None: there are none."""
         records = ((path, self.record(path)) for path in paths)
         return {path: record and record.content["sha256"] for path, record in records}  # type: ignore[misc]
 
     def kept_labels(self, selection: Selection) -> list[str] | None:
-        """The labels of the candidates that a Selection keeps; None: not known yet."""
+        """Return the labels of candidates that a Selection keeps; None: not known yet."""
         labels = self.choice_made(selection).get("kept", [None])
         return labels if set(labels) <= set(selection.final) else None
 
     def suggested(self, selection: Selection) -> dict[str, dict[str, Any]]:
-        """Label -> {name: value} of the candidates that a Selection suggests, as far as known."""
+        """Return label -> {name: value} of the candidates that a Selection suggests, if known."""
         suggested, search = self.choice_made(selection).get("suggested", {}), selection.search
         # Another space may have been searched before.
         names = search and search.space.keys()
         return {label: values for label, values in suggested.items() if values.keys() == names}
 
     def choice_made(self, selection: Selection) -> dict[str, Any]:
-        """What a Selection has written down, see analysis.selection; {}: it is not made yet."""
+        """Return what a Selection has recorded, see analysis.selection; {}: it is not made yet."""
         return Record.content_of(self.selection(selection.path))
 
     def chosen_path(self, selection: Selection) -> str | None:
-        """The path of the final run that a Selection chooses; None: not known yet."""
+        """Return the path of the final run of a Selection; None: not known yet."""
         labels = self.kept_labels(selection)
         return selection.final[labels[0]] if labels else None
 
     def scored_paths(self, selection: Selection) -> dict[str, list[str]] | None:
-        """Label -> paths of the inner runs of the candidates that a Selection compares: of all, or
-        of those that the previous one has kept; None: not known yet."""
+        """Return label -> paths of the inner runs of the candidates that a Selection compares.
+
+        These are all candidates, or those that the previous Selection has kept; None: not known
+        yet.
+        """
         if not selection.previous:
             return selection.inner
         labels = self.kept_labels(selection.previous)
@@ -273,8 +282,10 @@ class ResultsFolder:
         return {label: selection.inner[label] for label in labels} if is_known else None  # type: ignore[union-attr]
 
     def wanted_paths(self, table: Table) -> list[str]:
-        """Paths of the runs of a grid.Table that are to be trained; where a choice is not made yet,
-        the first candidates stand for those that will be chosen."""
+        """Return the paths of the runs of a grid.Table that are to be trained.
+
+        Where a choice is not made yet, the first candidates stand in for those that will be chosen.
+        """
         selected = [
             path for selection in table.selections.values() for path in self._wanted(selection)
         ]
@@ -289,13 +300,13 @@ class ResultsFolder:
         return f"{self.path}/studies/{name}"
 
     def csv(self, study: str, name: str) -> str:
-        """A tidy CSV or a table of a study."""
+        """Return the file of a tidy CSV or a table of a study."""
         return f"{self.study(study)}/{name}.csv"
 
 
 @functools.cache
 def _digests(folder: str) -> KeptDigests:
-    """The KeptDigests of results and reports, saved for the next call."""
+    """Return the KeptDigests of results and reports, saved for the next invocation."""
     digests = KeptDigests(Path(folder) / "digests.json", _recorded)
     atexit.register(digests.save)
     return digests
@@ -307,8 +318,11 @@ def _store(folder: str) -> Store:
 
 
 def _recorded(path: str | Path) -> str | dict[str, Any]:
-    """The digest of a file; of a metrics.json, what is needed of its Record, as a dict; of a store,
-    the first damaged file of each run."""
+    """Return the digest of a file.
+
+    For a metrics.json, it is what is needed of its Record; for a store, the first damaged file of
+    each run.
+    """
     path = Path(path)
     if path.suffix == ".bin":
         return {run.path: run.damaged_file() for run in stored(path.with_suffix(".jsonl"))}
@@ -318,8 +332,7 @@ def _recorded(path: str | Path) -> str | dict[str, Any]:
 
 
 def _at_hand(record: Record, path: Path) -> Record:
-    """The Record of a run in a metrics.json, with what of its content decides whether it is
-    valid."""
+    """Return the Record of a run with only the content that decides whether it is valid."""
     names = [field.name for field in dataclasses.fields(Conditions)]
     content = {
         "conditions": {name: record.content["conditions"][name] for name in names},
@@ -331,16 +344,16 @@ def _at_hand(record: Record, path: Path) -> Record:
 
 
 def name_of(files: Sequence[str | Path]) -> str:
-    """The name of a config, under which its results lie in results/.
+    """Return the name of a config, under which its results lie in results/.
 
-    It is the name of its file without the suffix, with the folders below `config`, if it is in a
+    It is the name of its file without the suffix, after the folders below `config` if it is in a
     folder of that name: "mine" for mine.yaml, config/mine.yaml and /home/me/study/mine.yaml,
-    "miniature/kfold" for config/miniature/kfold.yaml; "default" for the project's config, and for
-    a config without a file, from a workflow that has this one as a module. Several files have their
-    names joined by +.
+    "miniature/kfold" for config/miniature/kfold.yaml. It is "default" for the project's config, and
+    for a config without a file, from a workflow that has this one as a module. The names of several
+    files are joined by +.
 
     Args:
-        files: the config's.
+        files: files of the config.
 
     Raises:
         ValueError: the name is reserved, or is not valid for a folder.
@@ -357,8 +370,8 @@ def name_of(files: Sequence[str | Path]) -> str:
     ):
         raise ValueError(
             f"{', '.join(map(str, files))}: its results would lie in results/{name}; expected a "
-            "file name that begins with a letter or digit and has letters, digits, _, -, + and . "
-            f"only, which is none of {', '.join((*RESERVED, *PARTS))}"
+            "file name that begins with a letter or digit, has only letters, digits, _, -, + and "
+            f"., and is none of {', '.join((*RESERVED, *PARTS))}"
         )
     return name
 
@@ -372,7 +385,7 @@ def _name_of_file(file: Path) -> str:
 
 
 def note_origin(files: Iterable[str | Path], folder: str | Path) -> None:
-    """Write the config files of a folder of results into it."""
+    """Record in a folder of results which config files it belongs to."""
     Path(folder).mkdir(parents=True, exist_ok=True)
     write_text(Path(folder) / ORIGIN, _origin(files))
 
@@ -384,12 +397,12 @@ def _origin(files: Iterable[str | Path]) -> str:
 def _owner(file: Path) -> str:
     try:
         return file.owner()
-    except KeyError:  # it has a number only
+    except KeyError:  # it has only a number
         return f"user {file.stat().st_uid}"
 
 
 def foreign(files: Iterable[str | Path], folder: str | Path) -> list[str]:
-    """[a finding] if a folder holds the results of other config files of the same name, else [].
+    """Return [a finding] if a folder holds results of other config files of the same name, else [].
 
     For instance, mine.yaml and config/mine.yaml share a name.
     """
@@ -397,10 +410,13 @@ def foreign(files: Iterable[str | Path], folder: str | Path) -> list[str]:
     try:
         recorded = origin_file.read_text(errors="replace") if origin_file.exists() else origin
     except PermissionError:
-        return [f"{origin_file} cannot be read: {_owner(origin_file)} may `chmod -R g+r {folder}`"]
+        return [
+            f"{origin_file} cannot be read; ask {_owner(origin_file)} to run "
+            f"`chmod -R g+r {folder}`"
+        ]
     if recorded == origin:
         return []
     return [
-        f"{folder} holds the results of {recorded!r}; this call is of {origin!r}: give the "
-        f"file another name, or delete {origin_file} if it is the same study"
+        f"{folder} holds the results of {recorded!r}, not of {origin!r}; rename the "
+        f"config, or delete {origin_file} if it is the same study"
     ]

@@ -1,8 +1,8 @@
-"""The files of a run, wherever they lie: in a folder of its own, or, of a short run, in a store.
+"""The files of a run: in a folder of its own or, for a short run, in a store.
 
-A store is two files that a job of several runs adds to: NAME.jsonl has a line for each run, which
+A store is two files that a shared job adds to: NAME.jsonl has a line for each run, which
 pandas.read_json(file, lines=True) reads as a table; NAME.bin has the runs' files one after the
-other, compressed. So there are files for each job, and not for each run.
+other, compressed. So the number of files grows with jobs, not with runs.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from allcores.files import CHECKSUM, checksum, parse_json, sha256_of
 from allcores_study.records.identity import Record
 
 METRICS = "metrics.json"
-NAME = re.compile("[0-9a-f]+_[0-9]+")  # of a store: call and number of the job
-# What a line of a store says of the scores, for those who read it as a table.
+NAME = re.compile("[0-9a-f]+_[0-9]+")  # of a store: invocation and number of the job
+# The scores in a line of a store, for those who read it as a table.
 SHOWN = ("accuracy", "r2", "loss", "training_seconds", "train_samples", "held_out_samples")
 
 
@@ -35,7 +35,7 @@ class RunFolder:
         return str(self.place)
 
     def read(self, name: str) -> bytes:
-        """The content of a file, bytes.
+        """Return the content of a file.
 
         Raises:
             OSError: there is none.
@@ -48,10 +48,10 @@ class StoredRun:
     """The files of a run in a store.
 
     Attributes:
-        path: of the run.
+        path: path of the run.
         file: NAME.bin.
         record: its Record, with some of its content.
-        at: name of each file -> its first byte in NAME.bin and their number.
+        at: name of each file -> offset of its first byte in NAME.bin, and number of bytes.
     """
 
     path: str
@@ -63,7 +63,12 @@ class StoredRun:
         return f"{self.path} in {self.file}"
 
     def read(self, name: str) -> bytes:
-        """As RunFolder.read(); ValueError: it is damaged."""
+        """Return the content of a file.
+
+        Raises:
+            ValueError: it is damaged.
+            KeyError, OSError: there is none.
+        """
         first, count = self.at[name]
         with self.file.open("rb") as file:
             file.seek(first)
@@ -74,7 +79,7 @@ class StoredRun:
             raise ValueError(f"{name} of {self} is not what the run wrote") from None
 
     def damaged_file(self) -> str | None:
-        """The first of its files that is gone or not what the run wrote; None: there is none."""
+        """Return the first of its files that is gone or not what the run wrote, or None."""
         return next((f"{self}: {name}" for name in self.at if not self._is_sound(name)), None)
 
     def _is_sound(self, name: str) -> bool:
@@ -86,7 +91,7 @@ class StoredRun:
 
 
 def metrics(run_files: RunFolder | StoredRun) -> dict[str, Any]:
-    """The content of a run's metrics.json, a dict.
+    """Return the content of a run's metrics.json.
 
     Raises:
         ValueError: it is damaged, or was changed since.
@@ -96,7 +101,7 @@ def metrics(run_files: RunFolder | StoredRun) -> dict[str, Any]:
 
 
 def checked(run_files: RunFolder | StoredRun, run: dict[str, Any], name: str) -> bytes:
-    """The content of a run's file, bytes, once it is known to be what the run wrote.
+    """Return the content of a run's file once it is known to be what the run wrote.
 
     Args:
         run: its metrics().
@@ -110,14 +115,14 @@ def checked(run_files: RunFolder | StoredRun, run: dict[str, Any], name: str) ->
         content = b""
     if sha256_of(content) != run["files"][name]:
         raise ValueError(
-            f"{run_files}/{name} is gone, or is not what the run wrote. Delete {run_files} to "
-            "train again"
+            f"{run_files}/{name} is gone, or is not what the run wrote; delete {run_files} to "
+            "rerun it"
         )
     return content
 
 
 def results_of(run_files: RunFolder | StoredRun) -> Path | None:
-    """The folder of the results of a config that a run is among; None: it is among none."""
+    """Return the folder of a config's results that has a run; None: it is in none."""
     if isinstance(run_files, StoredRun):
         return run_files.file.parent.parent
     above = [place for place in run_files.place.absolute().parents if place.name == "runs"]
@@ -125,10 +130,10 @@ def results_of(run_files: RunFolder | StoredRun) -> Path | None:
 
 
 def withdraw_stored(folder: str | Path) -> None:
-    """Have earlier results of a run that are stored count as none: it was trained again.
+    """Mark earlier results of a run in a store as superseded, because it was trained again.
 
     Args:
-        folder: of its new results.
+        folder: folder of its new results.
     """
     for runs in [place for place in Path(folder).absolute().parents if place.name == "runs"][:1]:
         path = str(Path(folder).absolute().relative_to(runs))
@@ -138,17 +143,17 @@ def withdraw_stored(folder: str | Path) -> None:
 
 
 def at(folder: str | Path) -> RunFolder | StoredRun:
-    """The RunFolder of a run, or the StoredRun whose folder that would be."""
+    """Return the RunFolder of a run, or the StoredRun whose folder that would be."""
     found = below(folder)
     return found[0] if len(found) == 1 else RunFolder(folder)
 
 
 def below(folder: str | Path) -> list[RunFolder | StoredRun]:
-    """The RunFolders and StoredRuns in a folder, sorted by their paths.
+    """Return the RunFolders and StoredRuns in a folder, sorted by their paths.
 
     Args:
-        folder: of a run, of several, or of the results of a config. Where it is in their runs/, the
-            stored runs whose paths begin there are in it, too.
+        folder: folder of a run, of several, or of the results of a config. If it is in their runs/,
+            the stored runs whose paths begin there count as in it.
     """
     folder = Path(folder)
     own = sorted(file.parent for file in folder.rglob(METRICS))
@@ -167,7 +172,7 @@ class Store:
     """The short runs of the results of a config.
 
     Args:
-        folder: of its files.
+        folder: folder of its files.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -188,7 +193,7 @@ class Store:
         return [file for file in self.folder.glob("*.jsonl") if NAME.fullmatch(file.stem)]
 
     def of_job(self, name: str) -> set[str]:
-        """Paths of the runs that a job, CALL_NUMBER, has added, even if another one has since."""
+        """Return paths of the runs that a job, CALL_NUMBER, added, even if another has since."""
         index = self.folder / f"{name}.jsonl"
         return {line["path"] for line in _lines(index)} if index.exists() else set()
 
@@ -203,9 +208,9 @@ class Store:
 
         Args:
             name: CALL_NUMBER of the job; the largest is the last.
-            path: of the run.
-            folder: its files, flat; deleted.
-            summary: function of a Record that gives the one with the content to keep at hand.
+            path: path of the run.
+            folder: folder of its files, without subfolders; it is deleted.
+            summary: function that reduces a Record to the content to keep at hand.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         index, folder = self.folder / f"{name}.jsonl", Path(folder)
@@ -216,7 +221,7 @@ class Store:
                 at[file.name] = [blobs.tell(), len(content)]
                 blobs.write(content)
         shown = {key: record.content[key] for key in SHOWN if key in record.content}
-        earlier = self.runs.get(path)  # read before the line that replaces it is there
+        earlier = self.runs.get(path)  # read before the line that replaces it is written
         _append(index, {"path": path} | shown | vars(summary(record)) | {"at": at})
         if earlier and earlier.file.stem != name:
             _withdraw(earlier.file.with_suffix(".jsonl"), path)
@@ -226,8 +231,10 @@ class Store:
 
 
 def _withdraw(index: Path, path: str) -> None:
-    """Say in a NAME.jsonl that a run of it is superseded, so that it does not come back when the
-    newer results are deleted."""
+    """Mark a run in a NAME.jsonl as superseded.
+
+    Otherwise it would come back when the newer results are deleted.
+    """
     _append(index, {"path": path, "superseded": True})
 
 
@@ -240,13 +247,13 @@ def _append(index: Path, line: dict[str, Any]) -> None:
 
 
 def _place(name: str) -> tuple[int, int]:
-    """What the names of stores are sorted by: call, then number of the job."""
+    """Return the sort key of a store's name: invocation, then number of the job."""
     call, _, number = name.partition("_")
     return int(call, 16), int(number)
 
 
 def stored(index: Path) -> list[StoredRun]:
-    """The StoredRuns in a NAME.jsonl, without superseded ones and damaged lines."""
+    """Return the StoredRuns in a NAME.jsonl, without superseded ones and damaged lines."""
     found: dict[str, StoredRun] = {}
     for line in _lines(index):
         path = line["path"]

@@ -1,1 +1,1 @@
-"""Trained runs, used for new samples."""
+"""Trained runs, used on new samples."""

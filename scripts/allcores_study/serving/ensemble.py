@@ -22,17 +22,17 @@ if TYPE_CHECKING:
 
 
 def read(folder: str | Path, model: str | None = None) -> list[Predictor]:
-    """The Predictors of the runs in a folder and its subfolders.
+    """Return the Predictors of the runs in a folder and its subfolders.
 
-    Diverged runs are left out; inner runs of a selection, too, unless there are no others.
+    Diverged runs are left out, and so are inner runs of a selection, unless there are no others.
 
     Args:
-        model: label of a model, to read its runs only; of one that is chosen from candidates, to
-            read those of the chosen ones; None: all.
+        model: label of the model whose runs are read; of a swept model, the runs of its chosen
+            candidates are; None: all.
 
     Raises:
         ValueError: there is no run, or they have different datasets, columns or targets, or a label
-            is of other hyperparameters in each fold.
+            has different hyperparameters in each fold.
     """
     found = run_files.below(folder) or [run_files.RunFolder(folder)]
     diverged = set(map(str, _diverged(folder)))
@@ -61,7 +61,7 @@ def read(folder: str | Path, model: str | None = None) -> list[Predictor]:
 def _of_model(
     found: list[RunFolder | StoredRun], model: str, folder: str | Path
 ) -> list[RunFolder | StoredRun]:
-    """Those of the files of runs that are of a model, or of its chosen candidates."""
+    """Return the files of those runs that are of a model, or of its chosen candidates."""
     runs = [
         (files, Run.from_json(json.dumps(run_files.metrics(files)["settings"]))) for files in found
     ]
@@ -70,7 +70,7 @@ def _of_model(
     trained = {repr((run.model, run.optimizer, run.batch_size)) for _, run in of_label}
     if model in family_of and len(trained) > 1:
         raise ValueError(
-            f"{folder}: {model} has other hyperparameters in each fold; expected --model "
+            f"{folder}: {model} has different hyperparameters in each fold; give --model "
             f"{family_of[model]} for the chosen candidates, or the folder of one run"
         )
     if not of_label:
@@ -82,7 +82,7 @@ def _of_model(
 
 
 def _choices(results: Path | None) -> tuple[dict[str, set[str]], dict[str, str]]:
-    """What was chosen in a folder of results; None: there is no such folder.
+    """Return what was chosen in a folder of results; None: there is no such folder.
 
     Returns:
         (label of a model -> paths of the runs of its chosen candidates, label of a candidate of a
@@ -94,7 +94,7 @@ def _choices(results: Path | None) -> tuple[dict[str, set[str]], dict[str, str]]
     for file in sorted(folder.rglob("*.json")) if results else []:
         _, dataset, family, *others = file.relative_to(folder).with_suffix("").parts
         choice = Record.content_of(file)
-        # Of those kept on an earlier rung there is no run of such a path.
+        # Candidates kept on an earlier rung have no run with such a path.
         paths = {"/".join((dataset, label, *others)) for label in choice.get("kept", ())}
         chosen_paths[family] |= paths
         candidates = choice.get("candidates", {}).items()
@@ -103,19 +103,19 @@ def _choices(results: Path | None) -> tuple[dict[str, set[str]], dict[str, str]]
 
 
 def _diverged(folder: str | Path) -> Iterator[RunFolder | StoredRun]:
-    """Yield the files of the runs that diverged, in a folder and its subfolders."""
+    """Yield the files of diverged runs in a folder and its subfolders."""
     for files in run_files.below(folder):
         if run_files.metrics(files)["diverged"]:
             yield files
 
 
 def mean(predictors: list[Predictor], inputs: np.ndarray) -> np.ndarray:
-    """The mean of the predictions: (n, classes) float32 or (n, 1) float64."""
+    """Return the mean of the predictions: (n, classes) float32 or (n, 1) float64."""
     return np.mean([predictor.predictions(inputs) for predictor in predictors], axis=0)
 
 
 def description(predictors: list[Predictor]) -> str:
-    """Which runs the prediction is made by, in words."""
+    """Return which runs make the prediction, in words."""
     counts = Counter(predictor.run.model.label for predictor in predictors)
     if len(predictors) == 1:
         return f"by the run {predictors[0].files}"
@@ -124,18 +124,21 @@ def description(predictors: list[Predictor]) -> str:
 
 
 def unseen(predictors: list[Predictor]) -> set[int]:
-    """The positions of the columns of categories that no run has seen."""
+    """Return the positions of the columns of categories that no run has seen."""
     return set.intersection(*(set(predictor.unseen) for predictor in predictors))
 
 
 def notes(predictors: list[Predictor], inputs: np.ndarray, folder: str | Path) -> Iterator[str]:
-    """Yield sentences on diverged runs in the folder, on categories that a run has not seen, and on
-    samples that a run was trained on."""
+    """Yield sentences on what may be unintended.
+
+    They concern diverged runs in the folder, categories that a run has not seen, edited files, and
+    samples that a run was trained on.
+    """
     some_unseen = sorted({place for predictor in predictors for place in predictor.unseen})
     if some_unseen and (count := (inputs[:, some_unseen] == 1).any(axis=1).sum()):
         yield (
-            f"{count:,} of {len(inputs):,} samples have a category that some run has not seen: to "
-            "that run it is none"
+            f"{count:,} of {len(inputs):,} samples have a category that some run has not seen: "
+            "that run treats it as none"
         )
     for files in _diverged(folder):
         yield f"{files} is left out: it diverged"
@@ -153,8 +156,10 @@ def notes(predictors: list[Predictor], inputs: np.ndarray, folder: str | Path) -
 
 
 def _is_trained(predictor: Predictor, inputs: np.ndarray) -> np.ndarray:
-    """Which samples a run was trained on, or chose its epoch by: (n,) bool; all False if its data
-    are not there."""
+    """Return which samples a run was trained on, or chose its epoch by, (n,) bool.
+
+    All are False if its data are not there.
+    """
     try:
         dataset = storage.open_dataset(predictor.data_folder)
     except (ValueError, OSError):

@@ -25,13 +25,17 @@ def refuse_foreign(file: str | Path) -> None:
     if Path(file).exists():
         with Path(file).open(errors="replace") as lines:
             if not lines.readline().startswith(BEGIN):
-                raise ValueError(f"--output: {file} is there and was not written by predict.py")
+                raise ValueError(
+                    f"--output: {file} exists and was not written by predict.py; choose another"
+                )
     elif arrays_beside(file).exists():
-        raise ValueError(f"--output: {arrays_beside(file)} is there and has no table beside it")
+        raise ValueError(
+            f"--output: {arrays_beside(file)} exists without a table beside it; choose another"
+        )
 
 
 def save_arrays(file: str | Path, task: Task, answers: np.ndarray) -> Path | None:
-    """Save what no table can hold beside one, such as masks; returns the file, or None."""
+    """Save what no table can hold, such as masks, beside one; return the file, or None."""
     arrays = task.arrays(answers)
     if not arrays:
         return None
@@ -40,17 +44,16 @@ def save_arrays(file: str | Path, task: Task, answers: np.ndarray) -> Path | Non
 
 
 def arrays_beside(file: str | Path) -> Path:
-    """Where save_arrays() saves."""
+    """Return the file that save_arrays() writes."""
     return Path(f"{file}.npz")
 
 
 def of(
     samples: NewSamples, answers: np.ndarray, task: Task, names: list[str] | None
 ) -> tuple[pd.DataFrame, str]:
-    """(the table to write, the score in words; "" if no true answers are known).
+    """Return (the table to write, the score in words; "" if no true answers are known).
 
     Args:
-        samples: samples.NewSamples.
         answers: (n, outputs), see tasks.base.Task.answers().
         names: of the outputs; None: there is one.
     """

@@ -24,22 +24,21 @@ if TYPE_CHECKING:
 
 
 class Predictor:
-    """A run's network, made from the files in its folder.
+    """A run's network, loaded from the files in its folder.
 
     Args:
-        run: its folder, whether its files lie there or in a store; or its run_files.RunFolder or
-            StoredRun.
+        run: its folder, whether its files lie there or in a store; or its files.
 
     Attributes:
         run: the Run, without `auto`.
-        classes: names of the classes, list of str; None: it predicts a number.
+        classes: names of the classes; None: it predicts a number.
         shape, dtype: of a sample; images are "uint8", (C, H, W).
-        columns: the features of a table, see storage.Samples; None: it is no table.
-        vocabulary: the tokens.Vocabulary that it knows; None: its inputs are no tokens.
+        columns: the features of a table, see storage.Samples; None: it is not a table.
+        vocabulary: the tokens.Vocabulary that it knows; None: its inputs are not tokens.
         unseen: positions of the columns of categories that no training sample had.
         data: the SHA-256 of the inputs of its dataset.
         targets: a text that identifies the targets, see identity.
-        edited: files and packages, which the run had loaded, that are others now.
+        edited: files and packages that the run had loaded and that are different now.
 
     Raises:
         ValueError: there is no such run, its files were changed, or it diverged.
@@ -92,10 +91,12 @@ class Predictor:
 
     @torch.inference_mode()
     def scores(self, inputs: np.ndarray) -> np.ndarray:
-        """The outputs of the model: inputs (n, *shape) of the dtype, or (n,) texts, to
-        (n, outputs), float32 of networks.
+        """Return the outputs of the model, (n, outputs), float32 for networks.
 
         With as many threads as in the run, its scores are reproduced bit for bit.
+
+        Args:
+            inputs: (n, *shape) of the dtype, or (n,) texts.
 
         Raises:
             ValueError: the inputs have another shape or type.
@@ -112,13 +113,13 @@ class Predictor:
         source = Batches(inputs, self.scaling.mean, self.scaling.std)
         try:
             parts = list(evaluation.scores_of(self.model, source, np.arange(len(inputs))))
-        except Exception as error:  # of a user's model: a word beyond its vocabulary, say
+        except Exception as error:  # from a user's model, such as a word outside its vocabulary
             text = f"{type(error).__name__}: {error}"
             raise ValueError(
-                f"{self.files}: its model does not take these samples ({text})"
+                f"{self.files}: its model does not accept these samples ({text})"
             ) from None
         return np.concatenate([self.task.kept(scores, inputs) for _, inputs, scores in parts])
 
     def predictions(self, inputs: np.ndarray) -> np.ndarray:
-        """(n, outputs): see tasks.base.Task.answers()."""
+        """Return (n, outputs), see tasks.base.Task.answers()."""
         return self.task.answers(self.scores(inputs), self.scaling)

@@ -46,9 +46,11 @@ def read(
     unknown_as_none: bool = False,
     unseen: Collection[int] = (),
 ) -> NewSamples:
-    """The NewSamples at a path: a .npz with `images` or `inputs` and perhaps `labels` or `targets`,
-    a .npy, a .csv or .parquet, an image, a folder of them, perhaps one per class, or the folder of
-    a prepared dataset.
+    """Return the NewSamples at a path.
+
+    That is a .npz with `images` or `inputs` and perhaps `labels` or `targets`, a .npy, a .csv or
+    .parquet, an image, a folder of them, perhaps one per class, or the folder of a prepared
+    dataset.
 
     Args:
         predictor: Predictor of a run that was trained on such samples.
@@ -59,7 +61,7 @@ def read(
     """
     path = Path(path)
     if not path.exists():
-        raise ValueError(f"{path}: there is no such file or folder")
+        raise ValueError(f"{path}: no such file or folder")
     if (path / "dataset.json").is_file():
         return _from_dataset(path, predictor)
     if path.is_dir() or path.suffix.lower() in image_folder.SUFFIXES:
@@ -77,7 +79,7 @@ def read(
         content = np.load(path)
         arrays = {"inputs": content} if path.suffix == ".npy" else dict(content)
     except (ValueError, OSError, EOFError, BadZipFile, zlib.error) as error:
-        raise ValueError(f"{path}: not what numpy writes ({error})") from None
+        raise ValueError(f"{path}: not a file that numpy wrote ({error})") from None
     return _from_arrays(path, arrays, predictor)
 
 
@@ -87,7 +89,7 @@ def _from_dataset(path: Path, predictor: Predictor) -> NewSamples:
         raise ValueError(f"{path}: its columns differ from those that the run was trained on")
     names = list(range(len(dataset.targets)))
     is_scored = (dataset.classes, dataset.task) == (predictor.classes, predictor.task)
-    notes = () if is_scored else ("it has other targets: predictions are not scored",)
+    notes = () if is_scored else ("it has different targets: predictions are not scored",)
     inputs = dataset.inputs
     if dataset.vocabulary and dataset.vocabulary.words:
         inputs = dataset.vocabulary.texts(inputs)
@@ -108,7 +110,7 @@ def _from_arrays(path: Path, arrays: dict[str, np.ndarray], predictor: Predictor
         inputs = inputs[:, None]
     if inputs.ndim != len(predictor.shape) + 1 or 0 in inputs.shape:
         raise ValueError(
-            f"{path}: expected (N, {', '.join(map(str, predictor.shape))}), none of it 0; found "
+            f"{path}: expected (N, {', '.join(map(str, predictor.shape))}), none of them 0; found "
             f"{inputs.shape}"
         )
     if predictor.dtype == "float32" and inputs.dtype.kind in "fiub":
@@ -116,7 +118,7 @@ def _from_arrays(path: Path, arrays: dict[str, np.ndarray], predictor: Predictor
             inputs = inputs.astype(np.float32)
         if not np.isfinite(inputs).all():
             place = np.argwhere(~np.isfinite(inputs))[0].tolist()
-            raise ValueError(f"{path}: at {place} there is no finite number that float32 can hold")
+            raise ValueError(f"{path}: the value at {place} is not a finite float32 number")
     if predictor.vocabulary:
         inputs = _of_tokens(path, inputs, predictor.vocabulary.size)
     count, classes = len(inputs), predictor.classes
@@ -145,14 +147,14 @@ def _not_scored(task: Task) -> str:
 
 
 def _of_tokens(path: Path, inputs: np.ndarray, size: int) -> np.ndarray:
-    """The numbers of tokens as int32."""
+    """Return the numbers of tokens as int32."""
     if inputs.dtype.kind not in "iu" or inputs.min() < 0 or inputs.max() >= size:
         raise ValueError(f"{path}: expected token numbers, integers from 0 to {size - 1}")
     return inputs.astype(np.int32)
 
 
 def _from_texts(path: Path, predictor: Predictor) -> NewSamples:
-    """The texts of the run's column from a table, and its target if there is such a column."""
+    """Read the run's column of texts from a table, and its target if there is such a column."""
     options = predictor.run.dataset.options
     targets = _names_of_targets(predictor)
     texts: Any = set() if predictor.classes is None else {*targets}
@@ -173,7 +175,7 @@ def _names_of_targets(predictor: Predictor) -> list[str | None]:
 
 
 def _true(frame: pd.DataFrame, predictor: Predictor) -> tuple[np.ndarray | None, list[str]]:
-    """(the true answers in a table, None if it has none; sentences on why they are not used)."""
+    """Return (the true answers in a table or None, sentences on why they are not used)."""
     classes = predictor.classes
     columns: list[Any] = []
     notes: list[str] = []
@@ -201,7 +203,7 @@ def _true(frame: pd.DataFrame, predictor: Predictor) -> tuple[np.ndarray | None,
 def _from_table(
     path: Path, predictor: Predictor, unknown_as_none: bool, unseen: Collection[int]
 ) -> NewSamples:
-    """The features of the run from a table, and its target if there is such a column."""
+    """Read the features of the run from a table, and its target if there is such a column."""
     options = predictor.run.dataset.options
     target = options.get("target")
     # Categories are read as texts, as in training: in another table all may look like numbers.
@@ -217,7 +219,9 @@ def _from_table(
     inputs = table.encoded(path, frame, predictor.columns, unknown_as_none, unseen)
     if options.get("missing", "error") == "error":
         names = {column["name"] for column in predictor.columns}
-        table.refuse_missing(path, frame[sorted(names)], "none was when the run was trained")
+        table.refuse_missing(
+            path, frame[sorted(names)], "none was missing when the run was trained"
+        )
     notes: Sequence[str]
     has_names = path.suffix == ".csv" and _table_files.has_names(frame)
     true, notes = _true(frame, predictor)
@@ -226,16 +230,16 @@ def _from_table(
 
 
 def _numbers(values: pd.Series) -> tuple[np.ndarray | None, str | None]:
-    """(the true numbers or None, the problem or None)."""
+    """Return (the true numbers or None, the problem or None)."""
     try:
         numbers = table.numbers("", values)
     except ValueError:
-        return None, "holds values that are no numbers"
+        return None, "holds values that are not numbers"
     return (None, "has gaps") if np.isnan(numbers).any() else (numbers, None)
 
 
 def _classes(values: pd.Series, classes: list[str]) -> tuple[np.ndarray | None, str | None]:
-    """(the class number of each row or None, the problem or None).
+    """Return (the class number of each row or None, the problem or None).
 
     A class is written as in training; if all classes are numbers, 5.0 equals 5.
     """
@@ -256,7 +260,7 @@ def _classes(values: pd.Series, classes: list[str]) -> tuple[np.ndarray | None, 
 
 
 def _number_of_class(name: str) -> float | None:
-    """The number that a class's name stands for; None: it is a text, such as the code 01."""
+    """Return the number that a class's name stands for; None: it is a text, such as the code 01."""
     try:
         return None if re.match("-?0[0-9]", name) else float(name)
     except ValueError:
@@ -264,12 +268,12 @@ def _number_of_class(name: str) -> float | None:
 
 
 def _from_files(folder: Path, shape: tuple[int, ...], classes: list[str] | None) -> NewSamples:
-    """An image, or the images in a folder, with their classes if all are in folders of classes."""
+    """Read an image, or a folder of them, with classes if all are in folders of classes."""
     files = image_folder.images_below(folder) if folder.is_dir() else [folder]
     if not files:
-        raise ValueError(f"{folder}: there is no image in it")
+        raise ValueError(f"{folder}: contains no images")
     if len(shape) != 3 or shape[0] != 3 or shape[1] != shape[2]:
-        raise ValueError(f"{folder}: the run was trained on {shape}, not on files of images")
+        raise ValueError(f"{folder}: the run was trained on {shape}, not on image files")
     names = [file.relative_to(folder) if folder.is_dir() else Path(file.name) for file in files]
     images = np.stack([image_folder.read_image(file, shape[1]) for file in files])
     notes: Sequence[str]
@@ -279,6 +283,6 @@ def _from_files(folder: Path, shape: tuple[int, ...], classes: list[str] | None)
         assert classes is not None
         true = np.array([classes.index(name) for name in parent_names])
     elif classes and set(parent_names) & set(classes):
-        where = f"in {unknown[0]}, which is no class" if unknown else "in no folder of a class"
+        where = f"in {unknown[0]}, which is not a class" if unknown else "in no class folder"
         notes = (f"some images are {where} of the run: predictions are not scored",)
     return NewSamples(list(map(str, names)), images, true, notes)

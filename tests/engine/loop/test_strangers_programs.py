@@ -131,7 +131,7 @@ def test_an_instance_is_no_model(place):
 
 
 def test_a_softmax_before_cross_entropy_is_noted(place):
-    assert "leave out the softmax" in answer("Sure")["note"]
+    assert "remove the softmax" in answer("Sure")["note"]
     assert answer("Net")["note"] is None
 
 

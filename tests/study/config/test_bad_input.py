@@ -149,8 +149,8 @@ def dry_run(file, *arguments):
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        (b"models:\n  a: {epochs: 1}\n  a: {epochs: 2}\n", r":3: models\.a: stands here twice"),
-        (b"models:\n  18: {epochs: 1}\n", "found the key 18, which is no text"),
+        (b"models:\n  a: {epochs: 1}\n  a: {epochs: 2}\n", r":3: models\.a: duplicate key"),
+        (b"models:\n  18: {epochs: 1}\n", "found the key 18, which is not a text"),
         (b"models:\n  caf\xe9: {}\n", "UTF-8|utf-8|UnicodeDecodeError|special characters"),
     ],
 )

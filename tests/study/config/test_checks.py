@@ -31,15 +31,15 @@ def put(config, place, value):
 MISTAKES = [
     ("studys", {}, "unknown key; known: .*did you mean studies"),
     ("timeout", "1e400", "found '1e400'; expected a number above 0[^:]*$"),
-    ("models.lenet.patience", 3, "needs `validation`, by which"),
+    ("models.lenet.patience", 3, "needs `validation`, whose"),
     ("models.lenet.ema", 1, "found 1"),
     ("models.lenet.widht", 2, "unknown key; .*did you mean width"),
     ("models.lenet.width", "1.0", "found the text '1.0'; .*: write 1$"),
     ("models.lenet.width", "0.5x", "found the text '0.5x'; expected a number"),
-    ("models.lenet", {False: 1}, "found the key False, as YAML reads no, off, yes and on"),
+    ("models.lenet", {False: 1}, r"found the key False \(as YAML reads no, off, yes and on\)"),
     ("models.lenet", {}, "lacks batch_size, epochs, optimizer"),
     ("models.lenet.import", "no.such:Net", "no.such:Net cannot be imported"),
-    ("models.lenet.import", ".:Net", "is no import path"),
+    ("models.lenet.import", ".:Net", "is not an import path"),
     ("models.lenet.optimizer.name", "adm", "unknown optimizer 'adm'.*mean Adam"),
     ("models.lenet.optimizer.lr", "1e-3", "found '1e-3'.*write 0.001"),
     ("models.lenet.optimizer.lr", -0.1, "found -0.1; expected a number above 0$"),
@@ -50,9 +50,9 @@ MISTAKES = [
     (
         "models.lenet.optimizer",
         {"name": "adam", "lr": 1, "betas": [0.9]},
-        r"\[0.9\]; expected 2 like \[",
+        r"\[0.9\]; expected 2 values, like \[",
     ),
-    ("models.lenet.learning_rate", 0.1, "of the optimizer: write `optimizer: {lr: ...}`"),
+    ("models.lenet.learning_rate", 0.1, "for the optimizer, write `optimizer: {lr: ...}`"),
     ("models.lenet.options", {"epochs": 3}, r"unknown key; known: width[^:]*$"),
     ("models.lenet.loss.name", "entropy", "unknown loss 'entropy'"),
     ("models.lenet.loss", {"name": "nll", "ignore_index": 1}, "unknown key"),
@@ -63,10 +63,10 @@ MISTAKES = [
     ("models.lenet.batch_size", [], r"found \[\]; expected a value, or a list"),
     ("models.lenet.batch_size", [16, 16], r"found \[16, 16\]; nothing may be listed twice"),
     ("models.lenet.batch_size", [16, 0], "found 0; expected a whole number from"),
-    ("models.lenet.optimizer.name", ["adam", "sgd"], "names cannot be swept over"),
+    ("models.lenet.optimizer.name", ["adam", "sgd"], "a sweep cannot list names"),
     ("models.lenet.optimizer.lr", [0.1, "x"], "found 'x'; expected a number"),
     ("studies.first.select", 1, "found 1; expected a whole number"),
-    ("studies.first.select", 200, "leaves 116 samples to train on: expected that many"),
+    ("studies.first.select", 200, "leaves 116 samples to train on; expected at most as many"),
     ("studies.first.select", 2, "there is nothing to choose from"),
     ("studies.first.halving", 2, "needs `select`"),
     ("studies.first.fold", 3, "unknown key.*did you mean folds"),
@@ -94,7 +94,7 @@ MISTAKES = [
     ("strategies.ddp.bucket", 1, "unknown key; .*bucket_mb"),
     ("strategies.ddp.hook", "fp61", "found 'fp61'.*mean fp16"),
     ("datasets.photos", {"name": "npz"}, "lacks path"),
-    ("datasets", {"a b": {"name": "digits"}}, "found 'a b'; a label has letters"),
+    ("datasets", {"a b": {"name": "digits"}}, "found 'a b'; a label may have only letters"),
 ]
 
 
@@ -123,7 +123,7 @@ CONFLICTS = {
     "studies: {first: {select: 2, strategies: [auto]}}": "select: conflicts with `strategies:",
     "studies: {first: {threads_per_worker: [2]}}": (
         "studies.first.workers: ddp with 2 workers x 2 threads needs 4 cores.*; "
-        "this call has 3: give it --cores 4"
+        "this invocation has 3; give it --cores 4"
     ),
     "studies: {first: {references: [{model: lent, label: x, score: 1}]}}": (
         "references.0.model: found 'lent'; .*did you mean lenet"
@@ -132,7 +132,7 @@ CONFLICTS = {
         "first.cores: parameter_server has 1 servers, which leaves no core"
     ),
     "studies: {first: {datasets: [p]}}\ndatasets: {p: {name: npz, path: no.npz}}": (
-        "datasets.p.path: there is no no.npz"
+        "datasets.p.path: no.npz does not exist"
     ),
     "studies: {first: {strategies: [serial, ddp, ring]}}\n"
     "models: {lenet: {optimizer: {name: adafactor}}}": (
@@ -262,7 +262,7 @@ def test_a_section_of_another_kind_is_one_finding_and_blames_no_sweep(studies, f
 
 STAGES = {
     ("datasets: {made: {name: []}}", "recipy: fixed", "no: 1"): (
-        *("datasets.made.name: found", "recipy: unknown key", "the key False, as YAML reads no"),
+        *("datasets.made.name: found", "recipy: unknown key", "the key False (as YAML reads no"),
     ),
     ("models: [lent]", "strategies: [serial, dpd, ddp]"): (
         *("unknown model 'lent'", "unknown strategy 'dpd'"),

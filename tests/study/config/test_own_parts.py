@@ -163,7 +163,7 @@ def test_a_resumed_run_draws_the_same(own_run, laboratory, monkeypatch):
         ({"loss": {"import": "parts_of_mine:Focal", "gama": 1}}, "loss.gama: unknown key"),
         ({"loss": {"import": "parts_of_mine:Lost"}}, "defines no Lost"),
         ({"loss": {"import": "parts_of_mine:Focal", "name": "mse"}}, "conflicts with `import`"),
-        ({"loss": {"label_smoothing": 0.1}}, "models.mine.loss: lacks name, or import"),
+        ({"loss": {"label_smoothing": 0.1}}, "models.mine.loss: lacks name or import"),
         ({"augmentation": {"import": "parts_of_mine"}}, "expected package.module:Name"),
         ({"augmentation": {"import": "parts_of_mine:noise", "sigm": 1}}, "sigm: unknown key"),
         ({"augmentation": {"sigma": 1}}, "augmentation.sigma: unknown key; known: import, crop"),

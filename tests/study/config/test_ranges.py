@@ -104,10 +104,10 @@ def test_a_range_of_steps_is_a_list():
         ("{range: [-1.0e+308, 1.0e+308]}", "too far apart or too close together"),
         ("{range: [0, 1], step: 2}", "found step 2; expected a number above 0 up to 1"),
         (f"{{range: [1, 1{'0' * 400}]}}", "which no float can hold"),
-        ("{range: [0, 1], step: 5.0e-324}", "has too many values"),
-        ("{log: [0.1, 1.0], step: 0.1}", r"expected range: \[from, to\] and perhaps a step, or"),
-        ("{range: [0, 1], log: [1, 2]}", r"expected range: \[from, to\] and perhaps a step, or"),
-        ("{range: [0.0, 1.0]}", "a range without steps; expected `sample`, a number of cand"),
+        ("{range: [0, 1], step: 5.0e-324}", "too many values"),
+        ("{log: [0.1, 1.0], step: 0.1}", r"expected range: \[from, to\], perhaps with a step, or"),
+        ("{range: [0, 1], log: [1, 2]}", r"expected range: \[from, to\], perhaps with a step, or"),
+        ("{range: [0.0, 1.0]}", "a range without steps; add `sample`, a number of cand"),
     ],
 )
 def test_what_is_no_range_is_told(lr, message):

@@ -145,7 +145,7 @@ def test_two_configs_of_one_name_do_not_meet(tmp_path, monkeypatch):
     assert results_folder.foreign(["mine.yaml"], "results/mine") == []
     assert results_folder.foreign([str(tmp_path / "mine.yaml")], "results/mine") == []
     (said,) = results_folder.foreign(["config/mine.yaml"], "results/mine")
-    assert "holds the results of 'mine.yaml'; this call is of 'config/mine.yaml'" in said
+    assert "holds the results of 'mine.yaml', not of 'config/mine.yaml'" in said
 
 
 def test_the_config_in_a_report_trains_the_same_again():

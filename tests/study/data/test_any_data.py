@@ -165,7 +165,7 @@ def test_a_network_learns_numbers_from_signals_and_predicts_in_their_unit(labora
     again = predictor.predictions(inputs[predictions["sample"]])[:, 0]
     assert np.array_equal(again, predictions["predicted"])
     np.save(tmp_path / "huge.npy", np.full((1, 1, 32), 1e300))
-    with pytest.raises(ValueError, match=r"at \[0, 0, 0\] there is no finite number"):
+    with pytest.raises(ValueError, match=r"the value at \[0, 0, 0\] is not a finite"):
         samples.read(tmp_path / "huge.npy", predictor)
 
 
@@ -311,7 +311,7 @@ def test_balanced_workers_follow_serial(laboratory):
 @pytest.mark.parametrize("shape", [(3,), (1, 32), (3, 8, 9), (1, 8, 8)])
 def test_files_of_images_are_for_what_was_trained_on_such(tmp_path, shape):
     (tmp_path / "one.png").touch()
-    with pytest.raises(ValueError, match="not on files of images"):
+    with pytest.raises(ValueError, match="not on image files"):
         samples.read(tmp_path, SimpleNamespace(shape=shape, classes=None))
 
 
@@ -359,7 +359,7 @@ def test_whole_numbers_can_be_left_as_they_are(tmp_path, laboratory, monkeypatch
     measuring._write_samples(tmp_path / "written", sizes, 5, 3)
     assert storage.open_dataset(tmp_path / "written").inputs[4].tolist() == ends[0].tolist()
     predictor = Predictor(laboratory.folder / "run")
-    with pytest.raises(ValueError, match="its model does not take these samples"):
+    with pytest.raises(ValueError, match="its model does not accept these samples"):
         predictor.scores(np.full((1, 7), 79, np.float32))
 
 

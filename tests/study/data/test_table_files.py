@@ -166,7 +166,7 @@ def test_a_first_part_in_time_of_one_class_is_said(tmp_path):
 
     assert notes(2) == []
     (note,) = notes(3)
-    assert "the first part in time, of 10 samples, is all of one class" in note
+    assert "the first 10 samples in time are all of one class" in note
 
 
 @pytest.mark.parametrize(

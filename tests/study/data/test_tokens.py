@@ -252,7 +252,7 @@ def test_a_model_is_tried_out_on_real_texts(tmp_path, model):
     if model == "lstm":
         assert said["problem"] is None
     else:
-        assert "expected a model that embeds them, as lstm" in said["problem"]
+        assert "use a model that embeds them, as lstm" in said["problem"]
 
 
 def test_a_network_for_tokens_says_so_of_other_samples():

@@ -87,7 +87,7 @@ def test_a_model_that_hangs_is_ended_and_named_with_its_line(place, where):
     text = text.replace("def forward(self, x):", f"def forward(self, x):{hangs}", "called" in where)
     said = trials.answer(written(place, text), (1, 8, 8), usual(3), limit=3)
     line = 3 + text.splitlines().index(hangs.strip("\n"))
-    assert "was tried out for 3 s without an end" in said["problem"]
+    assert "smoke test did not end within 3 s" in said["problem"]
     assert f".py, line {line})" in said["problem"]
 
 
@@ -105,16 +105,14 @@ def test_a_trial_ends_at_its_limit_although_the_model_has_started_a_process(plac
         check=True,
         env=ENVIRONMENT,
     )
-    assert "was tried out for 3 s without an end" in json.loads(process.stdout)["problem"]
+    assert "smoke test did not end within 3 s" in json.loads(process.stdout)["problem"]
     assert not Path("/proc", (place / "helper").read_text()).exists()
 
 
 def test_a_trial_that_is_killed_does_not_blame_the_model(place):
     killed = "import os, signal\n\ndef Net():\n    os.kill(os.getpid(), signal.SIGKILL)\n"
     said = trials.answer(written(place, killed), (1, 8, 8), usual(3))
-    assert (
-        "the process that tried out the model was killed by SIGKILL, as a system" in said["problem"]
-    )
+    assert "the process of its smoke test was killed by SIGKILL, as a system" in said["problem"]
 
 
 def test_ctrl_c_ends_trials_without_a_traceback(place):

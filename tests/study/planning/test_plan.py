@@ -251,7 +251,7 @@ def test_a_plan_is_made_once(tmp_path):
     project.configure(lambda config: config["studies"]["first"].update(models=["mlp"]))
     project.configure(lambda config: config.update(precision="auto", memory_format="auto"))
     said, progress = call(project, "--cores", 2)
-    assert "measuring how mlp computes fastest" in progress
+    assert "measuring the fastest recipe for mlp" in progress
     assert "measuring 1 of 2: mlp serial w1t1" in progress
     assert f"first: {RUNS // 2} runs" in said
     assert "2 workers, 2 cores" in said
@@ -300,7 +300,7 @@ def test_auto_trains_what_was_chosen_and_runs_have_room_in_memory(tmp_path):
     project.configure(auto)
     # Each of them claims all of it.
     output = project.call("--resources", "mem_mb=1")
-    assert "first: auto takes" in output
+    assert "first: auto chose" in output
     chosen = json.loads((project.results / "plan" / "chosen.json").read_text())
     setup = chosen["first"]["ways"]["tiny"]["mlp"]
     setup_path = f"{setup['strategy']}/w{setup['workers']}t{setup['threads']}"

@@ -93,7 +93,7 @@ WRONG = {
         "the model's output is torch.complex64 in training; expected torch.float32",
     ),
     "two": (net(scores="(x, x)"), "output for 2 samples is tuple"),
-    "dictionary": (net(scores="{'out': scores}"), "an option of the model such as `aux_logits: "),
+    "dictionary": (net(scores="{'out': scores}"), "set an option such as `aux_logits: "),
     "thousand": (net(scores="scores.repeat(1, 9)"), "take a key such as `num_classes: 3`"),
     "embedding": (
         "class Net(nn.Embedding):\n    def __init__(self):\n        super().__init__(9, 3)\n",
@@ -113,7 +113,7 @@ class Net(nn.Module):
     "raises": ("def Net():\n    raise KeyError('my own')\n", "KeyError: 'my own'"),
     "exits": (
         "import os\n\ndef Net():\n    os._exit(3)\n",
-        "the process that tried out the model ended with status 3",
+        "the process of its smoke test ended with status 3",
     ),
     "broken": ("def Net(:\n", "invalid syntax"),
     "missing": ("import no_such_package\n\nNet = nn.Linear\n", "No module named 'no_such_package'"),
@@ -167,7 +167,7 @@ def test_before_a_campaign_each_model_is_tried_out_once(tmp_path):
         ("optimizer", ("SGD", {"momentum": -1.0}), "models", "Invalid momentum value"),
         ("optimizer", ("Adam", {"betas": [2, 3]}), "models", "Invalid beta parameter"),
         ("loss", ("CrossEntropyLoss", {"label_smoothing": 2.0}), "models", "label_smoothing"),
-        ("loss", ("NLLLoss", {}), "models", "expected cross_entropy for scores"),
+        ("loss", ("NLLLoss", {}), "models", "use cross_entropy for scores"),
         ("schedule", ("onecycle", {"warm_up": 3}), "schedules", "warm_up 3 of"),
         ("schedule", ("cosine", {"floor": 2.0}), "schedules", "floor 2 is not below"),
     ],

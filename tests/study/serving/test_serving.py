@@ -144,7 +144,7 @@ def test_no_file_is_overwritten_that_is_somebody_elses(tmp_path):
     file = tmp_path / "thesis.csv"
     output.refuse_foreign(file)
     file.write_text("chapter,words\n1,4000\n")
-    with pytest.raises(ValueError, match=r"thesis\.csv is there and was not written by predict"):
+    with pytest.raises(ValueError, match=r"thesis\.csv exists and was not written by predict"):
         output.refuse_foreign(file)
     file.write_text("sample,predicted\n0,1\n")
     output.refuse_foreign(file)
@@ -173,7 +173,7 @@ def test_a_prepared_dataset_of_other_classes_is_not_scored(trained):
     predictor = Predictor(trained.folder / "runs" / "fold0")
     given = samples.read(trained.data(other), predictor)
     assert given.true is None
-    assert given.notes == ("it has other targets: predictions are not scored",)
+    assert given.notes == ("it has different targets: predictions are not scored",)
 
 
 def test_files_of_images_are_predicted_by_name(laboratory, tmp_path):
@@ -197,20 +197,20 @@ def test_files_of_images_are_predicted_by_name(laboratory, tmp_path):
     predictor.classes = ["dark", "bright"]
     others = samples.read(photos, predictor)
     assert others.true is None
-    assert "in light, which is no class of the run: predictions are not" in others.notes[0]
+    assert "in light, which is not a class of the run: predictions are not" in others.notes[0]
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("nowhere", "nowhere: there is no such file or folder"),
+        ("nowhere", "nowhere: no such file or folder"),
         ("notes.txt", "expected a .npz, a .npy, an image, a folder"),
-        ("empty", "there is no image in it"),
+        ("empty", "contains no images"),
         ("other.npz", r"has no array inputs or images; found pixels"),
         ("wide.npz", r"found samples of uint8, \(1, 9, 9\); the run was trained on uint8, \("),
-        ("damaged.npy", "not what numpy writes"),
-        ("damaged.npz", "not what numpy writes"),
-        ("none.npz", r"none of it 0; found \(0, 1, 8, 8\)"),
+        ("damaged.npy", "not a file that numpy wrote"),
+        ("damaged.npz", "not a file that numpy wrote"),
+        ("none.npz", r"none of them 0; found \(0, 1, 8, 8\)"),
         ("nothing.npz", "has no array inputs or images; found none"),
         ("beyond.npz", r"labels must be \(2,\) integers from 0 to"),
         ("labelled.npz", r"labels must be \(2,\) integers"),

@@ -213,18 +213,18 @@ def test_less_is_better_where_it_is():
         ({"metrics": ["r2"]}, {}, "metrics.0: found 'r2'; the targets are classes"),
         ({"metrics": ["no.such:metric"]}, {}, "metrics.0: no.such:metric cannot be imported"),
         ({"datasets": ["diabetes"], "metrics": ["accuracy"]}, {}, "the targets are numbers"),
-        ({"datasets": ["diabetes", "wine"]}, {}, "expected a study for each"),
+        ({"datasets": ["diabetes", "wine"]}, {}, "put them in separate studies"),
         ({"datasets": ["diabetes"], "folds": 500}, {}, "'diabetes' has 442 samples"),
         (
             {"datasets": ["diabetes"], "curves": True, "target_accuracy": 0.9},
-            *({}, "target_accuracy: the targets of 'diabetes' are numbers"),
+            *({}, "target_accuracy: needs accuracy; 'diabetes' has numbers as targets"),
         ),
         (
             {"datasets": ["diabetes"]},
             *({"loss": {"name": "cross_entropy"}}, "CrossEntropyLoss does not take"),
         ),
         ({}, {"loss": {"name": "cross_entropy", "weight": "x"}}, "known: balanced"),
-        ({}, {"loss": {"name": "mse", "weight": "balanced"}}, "not of MSELoss"),
+        ({}, {"loss": {"name": "mse", "weight": "balanced"}}, "; MSELoss does not have it"),
         ({}, {"augmentation": {"flip": True}}, "the shape (13,)"),
     ],
 )

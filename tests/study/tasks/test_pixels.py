@@ -342,7 +342,7 @@ def test_what_cannot_be_meant_is_refused_or_noted(tmp_path):
 
 def test_predictions_overwrite_no_foreign_arrays(tmp_path):
     np.savez(tmp_path / "p.csv.npz", important=1)
-    with pytest.raises(ValueError, match=r"p.csv.npz is there and has no table beside it"):
+    with pytest.raises(ValueError, match=r"p.csv.npz exists without a table beside it"):
         output.refuse_foreign(tmp_path / "p.csv")
 
 

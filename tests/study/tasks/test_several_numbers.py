@@ -166,7 +166,7 @@ def test_data_of_one_number_and_of_several_are_not_compared():
         "studies": {"s": {"datasets": ["both", "diabetes"]}},
     }
     (found,) = fit._check_metrics(config, ("studies", "s"), config["studies"]["s"])
-    assert "'diabetes' has another number of targets than 'both'" in found[1]
+    assert "'diabetes' and 'both' have different numbers of targets" in found[1]
 
 
 def test_a_study_of_several_numbers_says_how_well_each_is_predicted(tmp_path):

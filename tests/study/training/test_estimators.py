@@ -214,9 +214,9 @@ def test_none_in_a_list_of_values_is_swept_over():
     [
         ({"epochs": 3}, {}, "models.forest.epochs: has no meaning for an estimator"),
         ({"trees": 3}, {}, "models.forest.trees: unknown key; known: n_estimators"),
-        ({"n_jobs": 3}, {}, "models.forest.n_jobs: is decided by `threads_per_worker`"),
-        ({"random_state": 3}, {}, "models.forest.random_state: is decided by `seeds`"),
-        ({}, {"strategies": ["ddp"]}, "expected serial first, or `baseline: serial`; found ddp"),
+        ({"n_jobs": 3}, {}, "models.forest.n_jobs: is set by `threads_per_worker`"),
+        ({"random_state": 3}, {}, "models.forest.random_state: is set by `seeds`"),
+        ({}, {"strategies": ["ddp"]}, "not ddp; list serial first, or set `baseline: serial`"),
         ({}, {"strategies": ["auto"], "workers": None}, "`strategies: [auto]` is for networks"),
         ({"max_depth": [2, 3]}, {"select": 2, "halving": 2}, "the estimator forest does not have"),
     ],

@@ -130,8 +130,8 @@ def test_an_average_is_that_of_the_weights_after_each_step(laboratory):
     ("study", "text"),
     [
         ({}, None),
-        ({"select": 2}, "of the 59 samples"),
-        ({"train_sizes": [60, "all"]}, "of the 60 "),
+        ({"select": 2}, "with 59 samples"),
+        ({"train_sizes": [60, "all"]}, "with 60 "),
     ],
 )
 def test_a_validation_part_suits_the_smallest_training_part(study, text):

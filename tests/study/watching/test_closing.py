@@ -260,7 +260,7 @@ def test_a_results_folder_that_cannot_be_read_is_told_with_its_owner(tmp_path, m
 
     monkeypatch.setattr(Path, "read_text", refuse)
     (line,) = results_folder.foreign([tmp_path / "mine.yaml"], tmp_path)
-    assert line.endswith(f"config.txt cannot be read: root may `chmod -R g+r {tmp_path}`")
+    assert line.endswith(f"config.txt cannot be read; ask root to run `chmod -R g+r {tmp_path}`")
 
 
 def test_a_journal_of_another_member_is_replaced(tmp_path):
