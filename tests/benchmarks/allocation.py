@@ -14,7 +14,8 @@ from pathlib import Path
 
 from measure import ROOT, SNAKEMAKE, ratios, report, sized
 
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "slurm")]
+sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests" / "slurm"))
 
 import conftest
 import pandas as pd

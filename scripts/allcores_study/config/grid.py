@@ -47,7 +47,7 @@ OF_ESTIMATOR = {
 }
 # The keys of an estimator's entry that are not its own options.
 ESTIMATOR_KEYS = ("name", "import")
-NO_SCHEDULE, ALONE = Choice("none", "constant", {}), Choice("serial", "serial", {})
+NO_SCHEDULE, SERIAL = Choice("none", "constant", {}), Choice("serial", "serial", {})
 
 
 @dataclass(frozen=True)
@@ -78,16 +78,16 @@ class Table:
         """Return the label of a Run's model in the config: for a candidate, that of its sweep."""
         return self.families.get(run.model.label, run.model.label)
 
-    def measured_for(self, run: Run) -> Run:
+    def first_of_recipe_group(self, run: Run) -> Run:
         """Return the Run that measures the recipe of a Run: the first of those that share it."""
-        return self._first_of[run.dataset.label, self.family(run), run.measured]
+        return self._first_of[run.dataset.label, self.family(run), run.recipe_group]
 
     @functools.cached_property
     def _first_of(self) -> dict[tuple[str, str, str], Run]:
         first: dict[tuple[str, str, str], Run] = {}
         for run in self.runs.values():
             if run.has_auto:
-                first.setdefault((run.dataset.label, self.family(run), run.measured), run)
+                first.setdefault((run.dataset.label, self.family(run), run.recipe_group), run)
         return first
 
     @functools.cached_property
@@ -279,7 +279,7 @@ def layouts(
     """
     if model and component.is_estimator(config["models"][model]):
         counts: list[Any] = [1] if "cores" in study else study["threads_per_worker"]
-        yield from ((ALONE, 1, 1, 0, 1 if count == AUTO else count) for count in counts)
+        yield from ((SERIAL, 1, 1, 0, 1 if count == AUTO else count) for count in counts)
         return
     for label in study["strategies"]:
         if label == AUTO:

@@ -175,7 +175,7 @@ class Run:
         return dataclasses.replace(self, **{key: PLAINEST[key] for key in open_keys})
 
     @property
-    def measured(self) -> str:
+    def recipe_group(self) -> str:
         """Which runs share a measured recipe.
 
         They are those with as many workers, if it includes the number of threads, else all, so that

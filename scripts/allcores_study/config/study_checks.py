@@ -126,7 +126,7 @@ def _check_estimators(
     if AUTO in strategies:
         problem = "`strategies: [auto]` is for networks; give it a study of its own"
         yield (*path, "models", models.index(labels[0])), f"{labels[0]} is an estimator: {problem}"
-    elif baseline != grid.ALONE.label:
+    elif baseline != grid.SERIAL.label:
         yield (
             (*path, "strategies"),
             f"the estimator {labels[0]} is trained by one process, so it is compared with serial, "

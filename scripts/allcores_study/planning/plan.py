@@ -217,7 +217,7 @@ class Planner:
             return known
         from allcores_study.planning import measuring
 
-        first = table.measured_for(run)
+        first = table.first_of_recipe_group(run)
         self.say(f"measuring the fastest recipe for {table.family(run)}")
         cores_of_recipe, file = self._cores_of_recipe(run), self._recipe(run, table)
         measuring.calibrate(first, self.sizes(first), cores_of_recipe, file)
@@ -230,7 +230,7 @@ class Planner:
         """
         if not run.has_auto:
             return run
-        file, first = self._recipe(run, table), table.measured_for(run)
+        file, first = self._recipe(run, table), table.first_of_recipe_group(run)
         is_known = recipes.is_of(file, first, self._cores_of_recipe(run))
         return recipes.fill_in(run, file, self.available) if is_known else None
 

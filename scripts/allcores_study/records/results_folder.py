@@ -84,7 +84,7 @@ class ResultsFolder:
     def recipe_of(self, run: Run, table: Table) -> str:
         """Return the file of the recipe of a Run of a grid.Table."""
         names = {"dataset": run.dataset.label, "family": table.family(run)}
-        return self.recipe.format(**names, measured=run.measured)
+        return self.recipe.format(**names, measured=run.recipe_group)
 
     def plan_file(self, name: str) -> str:
         """Return a file or folder of the plan, which is made before runs are trained."""

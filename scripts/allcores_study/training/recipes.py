@@ -97,7 +97,7 @@ def images_per_worker(run: Run) -> int:
 
 
 def _representative(run: Run) -> Run:
-    """The run that is measured in place of this one: see Run.measured."""
+    """The run that is measured in place of this one: see Run.recipe_group."""
     if run.threads_per_worker == AUTO:
         return run
     return dataclasses.replace(run, workers=1, servers=0, nodes=1, threads_per_worker=1)

@@ -66,7 +66,7 @@ class Ledger:
         self.told: set[str] = set()
         self.unmarked: set[str] = set()
         self.run_of_recipe = {  # file of a recipe -> the run for which it is measured
-            self.recipe_file(run): table.measured_for(run)
+            self.recipe_file(run): table.first_of_recipe_group(run)
             for run in table.runs.values()
             if run.has_auto
         }

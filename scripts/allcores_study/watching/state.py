@@ -232,7 +232,7 @@ def _needed_by(table: grid.Table, run: Run) -> Iterator[tuple[str, str]]:
     yield "prepare_dataset", label
     yield "assign_folds", f"{label} {run.folds} {seed}"
     yield "assign_inner_folds", f"{label} {run.folds} {seed} {run.inner_folds}"
-    yield "calibrate", f"{label} {table.family(run)} {run.measured}"
+    yield "calibrate", f"{label} {table.family(run)} {run.recipe_group}"
 
 
 def queue(

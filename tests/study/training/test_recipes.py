@@ -64,10 +64,10 @@ def test_ways_of_using_the_cores_share_a_recipe_unless_threads_are_asked_for(tmp
     open_format = vary(precision="fp32", memory_format=AUTO)
     runs = [vary(open_format, workers=w, threads_per_worker=t) for w, t in ((1, 1), (4, 1), (1, 3))]
     assert len({recipes.cache_key(run) for run in runs}) == 1
-    assert {run.measured for run in runs} == {"all"}
+    assert {run.recipe_group for run in runs} == {"all"}
     file = answered(tmp_path / "recipe", {(1, "fp32", "channels_last"): 1})
     assert [recipes.fill_in(run, file, 4).threads_per_worker for run in runs] == [1, 1, 3]
-    assert vary(OPEN, workers=3).measured == "w3"
+    assert vary(OPEN, workers=3).recipe_group == "w3"
 
 
 def test_each_processor_of_a_cluster_has_a_file_of_its_own(tmp_path, monkeypatch):

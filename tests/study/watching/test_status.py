@@ -278,7 +278,7 @@ def test_runs_whose_data_could_not_be_made_are_not_to_go_unless_that_was_stopped
     assert set(states_of(stopped).values()) == {WAITING}
     assert "failed" not in stopped.line().replace("0 failed", "")
     (path, run), *_ = table.runs.items()
-    title = f"digits {run.model.label} {run.measured}"
+    title = f"digits {run.model.label} {run.recipe_group}"
     known = states_of(seen([job("calibrate", title, journal.FAILED)]))
     assert known[path] == state.UNREACHABLE
     assert WAITING in known.values()
