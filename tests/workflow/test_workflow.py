@@ -64,13 +64,13 @@ def assert_is_self_contained(page):
     assert len(ids) == len(set(ids))
     assert set(re.findall(r'(?:href="#|url\(#)([^")]+)', page)) <= set(ids)
     # What was compared, the answer, figures, and then the rest.
-    order = "<th>runs</th>", "Of many runs, ", "scored best", 'id="speedup_figure"', ">Methods<"
+    order = "<th>runs</th>", "For many runs, ", "scored best", 'id="speedup_figure"', ">Methods<"
     found = [page.index(part) for part in order]
     assert found == sorted(found)
     assert page.count("<svg") == page.count("<figcaption>") == 7
     methods = page.partition(">Methods<")[2]
     assert "<td>mlp, hidden [16], SGD with learning rate 0.05, batches of 16, 2 epochs" in methods
-    assert "stratified 2-fold cross-validation; 30 samples to train on, 30 held out" in methods
+    assert "stratified 2-fold cross-validation; 30 training samples, 30 test samples" in methods
     assert "snakemake --cores all --configfile" in methods
     assert "mine.yaml</pre>" in methods
 

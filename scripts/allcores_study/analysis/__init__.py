@@ -1,1 +1,1 @@
-"""From the results of runs to tables, figures and sentences. No torch."""
+"""Make tables, figures and sentences from the results of runs. No torch."""

@@ -1,4 +1,4 @@
-"""Gather the results of a study's runs, and refuse those of other runs."""
+"""Gather the results of a study's runs, and refuse results of other runs."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ if TYPE_CHECKING:
     from allcores_study.config.run import Conditions, Run
     from allcores_study.records.run_files import RunFolder, StoredRun
 
-# Datasets and folds of samples, which many runs share, by the folder that they come from.
+# Caches by folder, because many runs share datasets and folds.
 _datasets: dict[Path, storage.Dataset] = {}
 _folds: dict[tuple[Path, str | None, int | None], np.ndarray | None] = {}
 
 
 def of_study(study: Study) -> dict[str, pd.DataFrame]:
-    """Name -> frame of each tidy CSV of a study, made from the results of its runs, and
-    `predictions`: a frame of what they have predicted."""
+    """Return name -> frame of each tidy CSV of a study, and of the `predictions` of its runs."""
     all_metrics, all_files, missing = [], [], list(study.missing)
     for run in study.runs:
         files = study.folder.run_files(run.path)
@@ -55,17 +54,18 @@ def of_study(study: Study) -> dict[str, pd.DataFrame]:
 def read(
     files: RunFolder | StoredRun, run: Run, data_folder: str | Path, conditions: Conditions
 ) -> dict[str, Any]:
-    """The metrics of a run.
+    """Read the metrics of a run.
 
     Args:
-        files: run_files.RunFolder or StoredRun.
-        run: the Run to which they should belong.
+        files: of the run.
+        run: the run to which they should belong.
         data_folder: where the prepared datasets are.
-        conditions: the Conditions required by the study.
+        conditions: required by the study.
 
     Raises:
-        ValueError: they were edited, or belong to another run than the config's. A call has trained
-            such runs again; this guards a report that is made by hand, of copied results.
+        ValueError: they were edited, or belong to another run than the config's. An invocation
+            would have trained such runs again; this guards reports made by hand from copied
+            results.
     """
     metrics = run_files.metrics(files)
     actual = metrics["identity"]
@@ -77,7 +77,7 @@ def read(
         different.append("exclusive")
     if different:
         raise ValueError(
-            f"{files} is of another run than the config's; different: {', '.join(different)}. "
+            f"{files} belongs to another run than the config's; different: {', '.join(different)}. "
             "Delete it to train again"
         )
     return metrics
@@ -86,14 +86,15 @@ def read(
 def wanted_identity(
     run: Run, data_folder: str | Path, actual: dict[str, str | None]
 ) -> dict[str, str | None]:
-    """The identity that a run should have on the prepared data, or, if these are gone, on the data
-    that it had.
+    """Return the identity that a run should have on the prepared data.
+
+    If these no longer exist, it is that on the data that the run was trained on.
 
     Args:
         actual: the identity in the run's metrics.json.
 
     Raises:
-        ValueError: the prepared data are damaged, or the folds are of other data.
+        ValueError: the prepared data are damaged, or the folds belong to other data.
     """
     folder = Path(data_folder) / run.dataset.label
     if not (folder / "dataset.json").exists():
@@ -103,14 +104,14 @@ def wanted_identity(
 
 
 def _dataset_and_folds(run: Run, folder: Path) -> tuple[storage.Dataset, np.ndarray | None]:
-    """The storage.Dataset in a folder, and the fold of each sample."""
+    """Return the dataset in a folder, and the fold of each sample."""
     if folder not in _datasets:
         _datasets[folder] = storage.open_dataset(folder)
     dataset = _datasets[folder]
     key = folder, run.folds_file, run.fold if run.inner_folds else None
     if key not in _folds:
         file = folder / str(run.folds_file)
-        assigned = file if file.exists() else None  # without it, the same folds are assigned
+        assigned = file if file.exists() else None  # without it, the same folds are assigned again
         _folds[key] = folds.of_run(run, folds.Assignable.of(dataset), assigned)
     return dataset, _folds[key]
 
@@ -119,10 +120,10 @@ def of_all(
     runs: Iterable[tuple[dict[str, Any], RunFolder | StoredRun]],
     read: Callable[[dict[str, Any], RunFolder | StoredRun], pd.DataFrame],
 ) -> pd.DataFrame:
-    """What read(run, files) gives of all runs, a frame, with columns that name the run.
+    """Concatenate read(run, files) of all runs, with columns that name the run.
 
     Args:
-        runs: [(metrics, files), ...], as of read().
+        runs: (metrics, files) of each run, see read().
     """
     return pd.concat(
         pd.DataFrame(tidy.identify(run), index=[0]).merge(read(run, files), how="cross")
@@ -133,18 +134,18 @@ def of_all(
 def predictions_of_all(
     runs: Iterable[tuple[dict[str, Any], RunFolder | StoredRun]],
 ) -> pd.DataFrame:
-    """The metrics.predictions() of all runs, probabilities as float64.
+    """Return metrics.predictions() of all runs, with probabilities in float64.
 
     Args:
         runs: see of_all().
     """
     frame = of_all(runs, metrics.predictions)
-    if "probabilities" in frame:  # a Parquet column has one type, and each estimator its own
+    if "probabilities" in frame:  # a Parquet column has one type, but estimators differ in theirs
         given = frame["probabilities"]
         frame["probabilities"] = given.map(lambda row: np.asarray(row, float), na_action="ignore")
     return frame
 
 
 def utilisation(run: dict[str, Any], files: RunFolder | StoredRun) -> pd.DataFrame:
-    """CPU seconds over time of a run."""
+    """Read the CPU seconds of a run over time."""
     return pd.read_csv(io.BytesIO(run_files.checked(files, run, "utilisation.csv")))

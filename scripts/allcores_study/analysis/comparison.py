@@ -1,4 +1,4 @@
-"""Do scores differ? A paired test that is right for cross-validation. No torch."""
+"""Compare scores with a paired test that is valid for cross-validation. No torch."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from allcores_study.analysis.metrics import Metric
 
 SIGNIFICANT = 0.05
-# What is trained, however it is done.
+# What is trained, whatever the setup.
 TRAINED = ["dataset", "model", "schedule", "train_size"]
-# Scores are equal if they differ by a smaller share of their scale: the order of additions alone
-# makes them differ by as much.
+# Scores that differ by a smaller share of their scale are equal: the order of additions alone makes
+# such differences.
 ROUNDING = 1e-6
-LARGEST = 300.0  # exponent, whose power can still be multiplied
+LARGEST = 300.0  # exponent for which exp() does not overflow, even multiplied
 DIFFERS, NOT_SIGNIFICANT = "differs", "no significant difference"
 IDENTICAL, UNKNOWN = "identical in every pair", "cannot be tested: no spread"
 
@@ -29,22 +29,23 @@ IDENTICAL, UNKNOWN = "identical in every pair", "cannot be tested: no spread"
 def corrected_t_test(
     differences: np.ndarray | pd.Series, held_out_per_trained: float, confidence: float = 0.95
 ) -> tuple[float, float, float, float]:
-    """Nadeau and Bengio's corrected resampled t-test of paired differences.
+    """Compute Nadeau and Bengio's corrected resampled t-test of paired differences.
 
-    The folds of a cross-validation share most of their training samples, so that an ordinary
-    paired t-test finds differences where there are none. The correction adds the share of
-    held-out to training samples to the variance of the mean: (1/J + n_test/n_train) s^2.
+    The folds of a cross-validation share most of their training samples, so an ordinary paired
+    t-test finds differences where there are none. The correction adds the ratio of test samples to
+    training samples to the variance of the mean: (1/J + n_test/n_train) s^2.
 
     Nadeau, Bengio: Inference for the generalization error. Machine Learning 52, 2003. For
     several seeds: Bouckaert, Frank: Evaluating the replicability of significance tests, 2004.
 
     Args:
         differences: of J pairs of runs that differ in one thing only, (J,).
-        held_out_per_trained: n_test / n_train; 0 where the runs do not resample the data.
+        held_out_per_trained: n_test / n_train; 0 if the runs do not resample the data.
+        confidence: of the interval.
 
     Returns:
-        (mean, low, high, p): the interval of the mean, and the two-sided p value. All but the mean
-        are NaN without spread, which is so for one pair, or if all differences are the same.
+        (mean, low, high, p): the interval of the mean, and the two-sided p value. All except the
+        mean are NaN if there is one pair, or if all differences are equal.
     """
     count, mean = len(differences), float(np.mean(differences))
     if np.ptp(differences) <= ROUNDING * np.max(np.abs(differences)):
@@ -56,9 +57,9 @@ def corrected_t_test(
 
 
 def interval(runs: pd.DataFrame, metric: Metric) -> tuple[float, float]:
-    """(low, high), the 95 % interval of the mean score of repeated runs; NaN for one run.
+    """Return (low, high), the 95 % interval of the mean score of repeated runs; NaN for one run.
 
-    The same correction as for differences: folds share training samples.
+    It has the same correction as differences, because folds share training samples.
     """
     scored = runs[runs["score"].notna()]
     if len(scored) < 2:
@@ -72,10 +73,10 @@ def interval(runs: pd.DataFrame, metric: Metric) -> tuple[float, float]:
 def within(
     mean: float, reach: float, least: float | None, most: float | None
 ) -> tuple[float, float]:
-    """(low, high), about mean -+ reach, between bounds; each may be None.
+    """Return (low, high), about mean -+ reach, but within bounds; each bound may be None.
 
-    The interval is one of the logit of the mean, or of its logarithm where there is one bound, by
-    the delta method: the logit interval in Brown, Cai, DasGupta: Interval estimation for a
+    By the delta method, the interval is symmetric in the logit of the mean, or in its logarithm if
+    there is one bound. See the logit interval in Brown, Cai, DasGupta: Interval estimation for a
     binomial proportion. Statistical Science 16, 2001.
     """
     if least is None and most is None:
@@ -96,14 +97,16 @@ def within(
 
 
 def held_out_per_trained(runs: pd.DataFrame) -> float:
-    """n_test / n_train of runs; 0 where a fixed test set is held out."""
+    """Return n_test / n_train of runs; 0 for a fixed test set."""
     resampled = runs["split"].iloc[0].startswith("fold")
     return runs["held_out_samples"].sum() / runs["train_samples"].sum() if resampled else 0.0
 
 
 def holm(p_values: Sequence[float] | np.ndarray | pd.Series) -> np.ndarray:
-    """p values corrected for multiple comparisons (Holm: A simple sequentially rejective multiple
-    test procedure, 1979); NaN stays NaN and does not count."""
+    """Correct p values for multiple comparisons; NaN stays NaN and does not count.
+
+    Holm: A simple sequentially rejective multiple test procedure, 1979.
+    """
     p_values = np.asarray(p_values, dtype=float)
     corrected = np.full(len(p_values), np.nan)
     order = [i for i in np.argsort(p_values) if not np.isnan(p_values[i])]
@@ -115,8 +118,11 @@ def holm(p_values: Sequence[float] | np.ndarray | pd.Series) -> np.ndarray:
 
 
 def of_baseline(runs: pd.DataFrame, baseline: str) -> pd.DataFrame:
-    """The runs of the baseline strategy on its fewest cores, of each dataset, model, schedule and
-    training-set size; of several setups with as many, the one with most runs."""
+    """Return the runs of the baseline strategy on its fewest cores.
+
+    They are those of each dataset, model, schedule and training-set size. If several setups have
+    as few cores, the one with most runs counts.
+    """
     candidates = runs[runs["strategy"] == baseline]
     fewest = candidates.groupby(TRAINED)["cores"].transform("min")
     candidates = candidates[candidates["cores"] == fewest]
@@ -129,12 +135,12 @@ def of_baseline(runs: pd.DataFrame, baseline: str) -> pd.DataFrame:
 def compare(
     runs: pd.DataFrame, base: pd.DataFrame, same: Sequence[str], metric: Metric
 ) -> pd.DataFrame:
-    """How scores differ from those of a baseline.
+    """Compare scores with those of a baseline.
 
     Args:
         runs, base: one row per run, as in runs.csv.
         same: the columns in which runs and baseline agree; runs are paired by fold and seed.
-        metric: metrics.Metric of the scores.
+        metric: of the scores.
 
     Returns:
         One row per combination of tidy.SETTINGS: pairs; difference: score minus the baseline's;
@@ -167,10 +173,10 @@ def compare(
 
 
 def without_rounding(scores: pd.Series, base: pd.Series | float, metric: Metric) -> pd.Series:
-    """The differences of scores; 0 where they are equal up to rounding.
+    """Return the differences of scores; 0 where they are equal up to rounding.
 
-    The scale of an error is its own size, since it has the unit of the targets, or is near 0 where
-    a model is good. Metrics that are 1 at best have the scale 1.
+    The scale of an error is its own size, because it has the unit of the targets, or is near 0 for
+    good models. Metrics whose best value is 1 have the scale 1.
     """
     differences = scores - base
     scale = 1.0 if metric.sign > 0 else np.maximum(scores.abs(), abs(base))
@@ -178,7 +184,7 @@ def without_rounding(scores: pd.Series, base: pd.Series | float, metric: Metric)
 
 
 def finding(row: pd.Series) -> str:
-    """In words, whether the difference in a row is significant."""
+    """Return whether the difference in a row is significant, in words."""
     if not np.isnan(row["p_corrected"]):
         return DIFFERS if row["p_corrected"] < SIGNIFICANT else NOT_SIGNIFICANT
     return IDENTICAL if row["pairs"] > 1 and row["difference"] == 0 else UNKNOWN

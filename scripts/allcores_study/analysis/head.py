@@ -13,14 +13,14 @@ from allcores_study.config import grid
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST_CLASSES, MOST_NAMES = 6, 6  # that are listed
+MOST_CLASSES, MOST_NAMES = 6, 6  # in a list
 
 
 def facts(runs: pd.DataFrame, infos: dict[str, dict[str, Any]]) -> Iterator[tuple[str, str]]:
-    """(name, fact) for each line.
+    """Yield (name, fact) for each line.
 
     Args:
-        runs: the tidy CSV, a row per run.
+        runs: the tidy CSV with a row per run.
         infos: label of a dataset -> content of its dataset.json.
     """
     for label, info in infos.items():
@@ -35,7 +35,7 @@ def facts(runs: pd.DataFrame, infos: dict[str, dict[str, Any]]) -> Iterator[tupl
 
 
 def _data(info: dict[str, Any]) -> str:
-    """Number of samples, their kind and what is predicted."""
+    """Describe the samples and what is predicted."""
     samples, *shape = info["shape"]
     parts = [f"{samples:,} samples of {' x '.join(map(str, shape))} values"]
     if names := info["classes"]:
@@ -47,7 +47,7 @@ def _data(info: dict[str, Any]) -> str:
 
 
 def _compared(runs: pd.DataFrame) -> str:
-    """Models, schedules and strategies by name, those of which there are several."""
+    """List the models, and the schedules and strategies if there are several."""
     parts = [_several("model", list(runs["model"].unique()))]
     schedules = [name for name in runs["schedule"].unique() if name != grid.NO_SCHEDULE.label]
     for noun, names in (("schedule", schedules), ("strategy", list(runs["strategy"].unique()))):
@@ -63,7 +63,7 @@ def _several(noun: str, names: list[str]) -> str:
 
 
 def _runs(runs: pd.DataFrame) -> str:
-    """Folds x seeds, and how many runs that makes."""
+    """Return the folds x seeds, and how many runs that makes."""
     splits, seeds = runs["split"].nunique(), runs["seed"].nunique()
     is_test = runs["split"].iloc[0] == "test"
     split = "the test set of the data" if is_test else count(splits, "fold")
@@ -80,14 +80,14 @@ def _machine(runs: pd.DataFrame) -> str:
 
 
 def _when(runs: pd.DataFrame) -> str:
-    """The day of the first run, and for how long runs were trained, pauses cut out."""
+    """Return the day of the first run, and for how long runs were trained, without pauses."""
     day = time.strftime("%Y-%m-%d", time.gmtime(runs["started"].min()))
     seconds, lasted = runs["training_seconds"].sum(), tidy.makespan(runs)
     return f"{day}, {_duration(seconds)} of training in {_duration(lasted)}"
 
 
 def _duration(seconds: float) -> str:
-    """ "45 s", "12 min 5 s" or "3 h 20 min"."""
+    """Format seconds: "45 s", "12 min 5 s" or "3 h 20 min"."""
     minutes, rest = divmod(round(seconds), 60)
     if not minutes:
         return f"{seconds:.1f} s" if seconds < 10 else f"{rest} s"

@@ -1,7 +1,7 @@
-"""Metrics of predictions, mostly scikit-learn's; each public function is one.
+"""Metrics of predictions, mostly scikit-learn's. Each public function is a metric.
 
-It takes arrays (n,) of true and predicted values, (n, T) of T numbers or labels, and the
-probability of every class or label, (n, classes), or None where the targets are numbers.
+A metric takes the true and the predicted values, (n,), or (n, T) for T numbers or labels, and the
+probability of every class or label, (n, classes), or None if the targets are numbers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def macro_f1(true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray 
 
 @metric(title="micro F1", targets=("labels",), in_percent=True, bounds=(0, 1))
 def micro_f1(true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray | None) -> float:
-    """Of all labels of all samples together."""
+    """Compute F1 over all labels of all samples together."""
     return sklearn_metrics.f1_score(true, predicted, average="micro", zero_division=0.0)
 
 
@@ -44,7 +44,7 @@ def micro_f1(true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray 
 def mean_average_precision(
     true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray
 ) -> float:
-    """The mean over the labels; not defined if one holds for no sample."""
+    """Average over the labels; NaN if one of them occurs in no sample."""
     if not true.any(axis=0).all():
         return math.nan
     return sklearn_metrics.average_precision_score(true, probabilities, average="macro")
@@ -52,7 +52,7 @@ def mean_average_precision(
 
 @metric(title="ROC AUC", in_percent=True, bounds=(0, 1))
 def roc_auc(true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray) -> float:
-    """With more than two classes, the mean over each class against all others."""
+    """With more than two classes, average over each class against all others."""
     return _mean(
         lambda k: sklearn_metrics.roc_auc_score(true == k, probabilities[:, k]),
         *(true, probabilities),
@@ -61,7 +61,7 @@ def roc_auc(true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray) 
 
 @metric(title="PR AUC", in_percent=True, bounds=(0, 1))
 def pr_auc(true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray) -> float:
-    """Average precision; with more than two classes, the mean over each against all others."""
+    """Compute the average precision; with more than two classes, each against all others."""
     return _mean(
         lambda k: sklearn_metrics.average_precision_score(true == k, probabilities[:, k]),
         *(true, probabilities),
@@ -70,13 +70,13 @@ def pr_auc(true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray) -
 
 @metric(title="sensitivity", in_percent=True, bounds=(0, 1))
 def sensitivity(true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray) -> float:
-    """The share of the positive samples that are found: recall."""
+    """Compute recall: the share of positive samples that are predicted to be positive."""
     return _mean(lambda k: (predicted[true == k] == k).mean(), true, probabilities)
 
 
 @metric(title="specificity", in_percent=True, bounds=(0, 1))
 def specificity(true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray) -> float:
-    """The share of the negative samples that are told to be negative."""
+    """Compute the share of negative samples that are predicted to be negative."""
     return _mean(lambda k: (predicted[true != k] != k).mean(), true, probabilities)
 
 
@@ -89,8 +89,10 @@ def f1(true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray) -> fl
 
 
 def _mean(of_class: Callable[[int], float], true: np.ndarray, probabilities: np.ndarray) -> float:
-    """Of two classes the value for the positive one, which is the last; of more the mean over each
-    against all others; NaN where a class is absent."""
+    """Average over classes, each against all others; NaN if a class is absent.
+
+    With two classes, only the last one counts, which is the positive one.
+    """
     labels = range(probabilities.shape[1])
     if set(true) != set(labels):
         return math.nan
@@ -104,8 +106,11 @@ def log_loss(true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray)
 
 @metric(title="Brier score", less_is_better=True, bounds=(0, 2))
 def brier(true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray) -> float:
-    """Of two classes the mean squared distance of a probability from certainty, 0 to 1; of more the
-    sum of that over the classes, 0 to 2 (Brier 1950)."""
+    """Compute the mean squared error of the probabilities (Brier 1950).
+
+    With two classes, only the positive one counts: 0 to 1. With more, errors are summed over the
+    classes: 0 to 2.
+    """
     labels = np.arange(probabilities.shape[1])
     return sklearn_metrics.brier_score_loss(true, probabilities, labels=labels)
 
@@ -114,7 +119,7 @@ def brier(true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray) ->
 def mean_iou(
     true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray | None
 ) -> float | None:
-    """Of the classes that there are, the mean intersection over union of their pixels."""
+    """Compute the mean intersection over union of the pixels, over the classes that occur."""
     return _of_pixels(true, predicted)["mean_iou"]
 
 
@@ -133,7 +138,7 @@ def _of_pixels(true: np.ndarray, predicted: np.ndarray) -> dict[str, Any]:
 
 @metric(title="mean squared error", targets=("inputs",), less_is_better=True, bounds=(0, None))
 def mse(true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray | None) -> float:
-    """The mean over samples of the mean squared error of the scaled input."""
+    """Average the mean squared error of the scaled input over samples."""
     return float(np.mean(predicted))
 
 

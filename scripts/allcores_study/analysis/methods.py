@@ -1,4 +1,4 @@
-"""How a study was made, as a table of facts. No torch."""
+"""How a study was done, as a table of facts. No torch."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from allcores_study.analysis.products import Facts
     from allcores_study.config.run import Run
 
-MOST_CLASSES = 12  # that are listed
-STANDARDISED = "standardised by mean and standard deviation of the training part"
+MOST_CLASSES = 12  # in a list
+STANDARDISED = "standardised with mean and standard deviation of the training set"
 REFERENCE = "corrected resampled t-test (Nadeau and Bengio, Machine Learning 52, 2003)"
-# As CITATION.cff has it.
+# As in CITATION.cff.
 BIBTEX = f"""@misc{{allcores,
   author = {{{{The allcores authors}}}},
   title  = {{allcores: train neural networks on every CPU core,
@@ -40,12 +40,12 @@ BIBTEX = f"""@misc{{allcores,
 def table(
     frames: dict[str, pd.DataFrame], runs: list[Run], facts: Facts, infos: dict[str, dict[str, Any]]
 ) -> list[tuple[str, str]]:
-    """[(name of a fact, the fact), ...]: what was trained on what, how it was compared and timed,
-    with what and when.
+    """Return [(name of a fact, the fact), ...] on data, training, comparison, timing and machine.
 
     Args:
         frames: name of a tidy CSV or table -> its frame.
-        runs: the study.run.Run objects of the study.
+        runs: of the study.
+        facts: about the study.
         infos: label of a dataset -> content of its dataset.json.
     """
     rows = frames["runs"]
@@ -66,21 +66,22 @@ def table(
 
 
 def _splits(rows: pd.DataFrame, runs: list[Run], facts: Facts) -> Iterator[tuple[str, str]]:
-    """How the samples of each dataset are divided."""
+    """Yield how the samples of each dataset are split."""
     choices = {run.dataset.label: run.dataset for run in runs}
     for label, of_dataset in rows.groupby("dataset", sort=False):
         options = choices[label].options if label in choices else {}
         facts_of_one = [_split(of_dataset, facts, options.get("groups"))]
         if options.get("missing") == "mean":
-            facts_of_one.append("missing numbers: mean of the training part")
+            facts_of_one.append("missing numbers: mean of the training set")
             facts_of_one.append("missing texts: no category")
         yield f"split: {label}", "; ".join(facts_of_one)
 
 
 def _models(rows: pd.DataFrame, runs: list[Run]) -> Iterator[tuple[str, str]]:
-    """Each model with its parameters and how it is trained."""
+    """Yield each model with its options, training and number of parameters."""
     by_label = {run.model.label: run for run in runs}
-    # The rows of chosen candidates have the name of the sweep; each has a row, unless some failed.
+    # Rows of chosen candidates have the name of the sweep, so labels come from the runs. That needs
+    # a row for each run: some may have failed.
     is_whole = len(rows) == len(runs)
     labels = [run.model.label for run in runs] if is_whole else rows["model"]
     counts = rows["parameters"].groupby(np.array(labels)).agg(["min", "max"])
@@ -89,7 +90,7 @@ def _models(rows: pd.DataFrame, runs: list[Run]) -> Iterator[tuple[str, str]]:
 
 
 def _of_networks(networks: list[Run]) -> Iterator[tuple[str, str]]:
-    """Schedules and setups, if there are networks."""
+    """Yield the schedules and setups, if there are networks."""
     schedules = dict.fromkeys(_named(run.schedule.label, run.schedule.options) for run in networks)
     setups = dict.fromkeys(map(_setup, networks))
     if networks:
@@ -100,7 +101,7 @@ def _of_networks(networks: list[Run]) -> Iterator[tuple[str, str]]:
 
 
 def _of_parameters(counts: pd.DataFrame, label: str) -> str:
-    """How many parameters a model has, in words; "": that is not known.
+    """Return how many parameters a model has, in words; "": unknown.
 
     Args:
         counts: model -> "min" and "max" of its runs.
@@ -111,7 +112,7 @@ def _of_parameters(counts: pd.DataFrame, label: str) -> str:
 
 
 def _of_data(info: dict[str, Any]) -> str:
-    """The samples of a dataset and how networks get them, in words."""
+    """Describe the samples of a dataset and how networks get them."""
     samples, *shape = info["shape"]
     kinds = [column["category"] is not None for column in info["columns"] or []]
     names = {column["name"] for column in info["columns"] or [] if column["category"] is not None}
@@ -122,7 +123,7 @@ def _of_data(info: dict[str, Any]) -> str:
     elif vocabulary := info["vocabulary"]:
         inputs = f"{samples:,} sequences of up to {shape[0]:,} {vocabulary['kind']}"
         if vocabulary["words"]:
-            known = "the most frequent of the training part are known"
+            known = "the most frequent in the training set are known"
             inputs += f", of which {known}, {vocabulary['most']:,} at most"
     else:
         inputs = f"{samples:,} samples of {' x '.join(map(str, shape))} {info['dtype']} values"
@@ -130,12 +131,12 @@ def _of_data(info: dict[str, Any]) -> str:
     if info["scale"]:
         how = f", {'channels' if len(shape) > 1 else 'numbers'} {STANDARDISED}"
     if info["vocabulary"] or (kinds and False not in kinds):
-        how = ""  # there are no numbers
+        how = ""  # without numbers, nothing can be scaled
     return inputs + how + _of_targets(info)
 
 
 def _of_targets(info: dict[str, Any]) -> str:
-    """The targets of a dataset, in words."""
+    """Describe the targets of a dataset."""
     if not info["classes"]:
         is_scaled = registry.tasks()[info["task"]].constants["IS_SCALED"]
         names, task = info["output_names"], registry.tasks()[info["task"]].constants
@@ -152,7 +153,7 @@ def _of_targets(info: dict[str, Any]) -> str:
 
 
 def of_model(run: Run) -> str:
-    """What the model of a Run is and how it is trained, in words."""
+    """Describe the model of a run and how it is trained."""
     augmentation = [f"random crops after padding by {run.crop}"] if run.crop else []
     augmentation += ["random flips"] if run.flip else []
     if run.augmentation:
@@ -162,7 +163,7 @@ def of_model(run: Run) -> str:
     name = run.model.name.replace(":", ".")
     if run.is_estimator:
         return ", ".join([name, *options])
-    assert run.optimizer is not None  # that of a network
+    assert run.optimizer is not None  # a network has one
     parts = [
         name,
         *options,
@@ -177,7 +178,7 @@ def of_model(run: Run) -> str:
 
 
 def _named(name: str, options: dict[str, Any]) -> str:
-    """Something and its options, in words."""
+    """Return a name with its options, in words."""
     words = {"lr": "learning rate", "weight": "class weights"}
     options = [f"{words.get(key, key.replace('_', ' '))} {value}" for key, value in options.items()]  # type: ignore[assignment]
     return f"{name} with {comma_separated(options)}" if options else name
@@ -189,7 +190,7 @@ def _additions(run: Run) -> Iterator[str]:
     if run.ema is not None:
         yield f"an exponential moving average of the weights with decay {run.ema:g}"
     if run.validation is not None:
-        part = f"{100 * run.validation:g} % of the training part, held back for this"
+        part = f"{100 * run.validation:g} % of the training set, held back for this"
         yield f"the weights after the epoch with the lowest loss on {part}"
     if run.patience is not None:
         yield f"stopped after {count(run.patience, 'epoch')} without improvement"
@@ -206,11 +207,12 @@ def _setup(run: Run) -> str:
 
 
 def _split(rows: pd.DataFrame, facts: Facts, groups: str | None = None) -> str:
-    """How the samples are divided, in words.
+    """Return how the samples are split, in words.
 
     Args:
         rows: a row per run.
-        groups: the name of the column of groups.
+        facts: about the study.
+        groups: name of the column with the groups.
     """
     trained, scored = _range(rows["train_samples"]), _range(rows["held_out_samples"])
     split = rows["split"].iloc[0]
@@ -223,7 +225,7 @@ def _split(rows: pd.DataFrame, facts: Facts, groups: str | None = None) -> str:
         how = f"{facts.stratified}{folds}-fold cross-validation"
         if rows["grouped"].any():
             how += f", groups{f' ({groups})' if groups else ''} held out as a whole"
-    return f"{how}; {trained} samples to train on, {scored} held out"
+    return f"{how}; {trained} training samples, {scored} test samples"
 
 
 def _range(values: pd.Series) -> str:
@@ -234,11 +236,13 @@ def _range(values: pd.Series) -> str:
 def _selections(
     candidates: pd.DataFrame, rows: pd.DataFrame, runs: list[Run], facts: Facts
 ) -> Iterator[tuple[str, str]]:
-    """How candidates were chosen within each fold.
+    """Yield how candidates were chosen within each fold.
 
     Args:
+        candidates: a row per candidate.
         rows: a row per run.
-        runs: the study.run.Run objects of the study.
+        runs: of the study.
+        facts: about the study.
     """
     chosen = candidates[candidates["chosen"].notna()]
     for (model, dataset), of_model in chosen.groupby(["model", "dataset"], sort=False):
@@ -258,8 +262,8 @@ def _selections(
         drawn = dict(facts.drawn).get(model, "")
         parts = [
             f"{comma_separated(keys)}: {count(number, 'candidate')}{drawn}",
-            f"the best mean {facts.metric} in {inner} of the training part",
-            f"then trained on all of it{' but its validation part' * is_held_back}",
+            f"the best mean {facts.metric} in {inner} of the training set",
+            f"then trained on all of it{' except its validation part' * is_held_back}",
         ]
         if of_model["rung"].max() > 1:
             of_whole = of_model.loc[~of_model["pruned"].astype(bool), "rung"]
@@ -277,13 +281,13 @@ def _comparison(frames: dict[str, pd.DataFrame], facts: Facts) -> Iterator[tuple
         compared.append(f"each setup with {facts.baseline}")
     if compared:
         yield f"{facts.metric} compared", "; ".join(compared)
-        yield "test", f"{REFERENCE}, of runs paired by fold and seed, J - 1 degrees of freedom"
-        yield "correction", "Holm's, for p values; not for intervals"
-        yield "intervals", f"95 %, which allow for shared training samples{_scale(facts.metric)}"
+        yield "test", f"{REFERENCE}, on runs paired by fold and seed, with J - 1 degrees of freedom"
+        yield "correction", "Holm's, for p values, not for intervals"
+        yield "intervals", f"95 %, corrected for shared training samples{_scale(facts.metric)}"
 
 
 def _scale(metric: Metric) -> str:
-    """On which scale the interval of a score is symmetric: see comparison.within()."""
+    """Return the scale on which intervals of scores are symmetric; see comparison.within()."""
     if metric.bounds == (None, None):
         return ""
     return f", on a {'logit' if None not in metric.bounds else 'logarithmic'} scale"
@@ -292,7 +296,7 @@ def _scale(metric: Metric) -> str:
 def _timing(rows: pd.DataFrame) -> Iterator[tuple[str, str]]:
     alone = rows["exclusive"].astype(bool)
     yield "times", "training only, without start-up, evaluation and checkpoints"
-    yield "speeds", "median of the epochs after the first, and over runs"
+    yield "speeds", "median over the epochs after the first, and over runs"
     beside = "each run alone" if alone.all() else "runs packed onto the cores, side by side"
     parts = ["some runs alone, the others side by side" if 0 < alone.sum() < len(rows) else beside]
     disturbed = rows["contended"].astype(bool).sum()
@@ -309,7 +313,7 @@ def _timing(rows: pd.DataFrame) -> Iterator[tuple[str, str]]:
 
 
 def _machines(rows: pd.DataFrame) -> Iterator[tuple[str, str]]:
-    """Machines, software and dates."""
+    """Yield machines, software and dates."""
     machines = rows.drop_duplicates(["machine_host", "machine_processor"])
     for _, row in machines.iterrows():
         yield (
@@ -339,13 +343,13 @@ def _recipe(group: tuple[str, pd.DataFrame]) -> str:
 
 
 def version() -> str:
-    """The version, and the commit where this is a clone: "0.1.0 (commit 1a2b3c4)"."""
+    """Return the version, and the commit if this is a clone: "0.1.0 (commit 1a2b3c4)"."""
     commit = _commit()
     return f"{allcores.__version__} (commit {commit})" if commit else allcores.__version__
 
 
 def _commit() -> str:
-    """With -dirty if files have changed since; "": this is no clone, or there is no git."""
+    """Return the commit, with -dirty if files have changed since; "": no clone, or no git."""
     if not (programs.PROJECT / ".git").exists() or shutil.which("git") is None:
         return ""
     command: list[str | Path] = ["git", "-C", programs.PROJECT, "describe", "--always", "--dirty"]

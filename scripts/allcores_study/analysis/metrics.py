@@ -1,4 +1,4 @@
-"""How good predictions are, by the metrics in measures.py or a user's."""
+"""Score predictions with the metrics in measures.py or a user's."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def metric(
     less_is_better: bool = False,
     bounds: tuple[float | None, float | None] = (None, None),
 ) -> Callable[[Function], Function]:
-    """Decorate the function of a metric with its traits, which Metric.of() reads from the file.
+    """Declare the traits of a metric, which Metric.of() reads from the file.
 
     Args:
         title: its name in sentences, tables and axes.
-        targets: what it judges, the TARGETS of tasks.
-        in_percent: whether values are shown in per cent.
-        less_is_better: true of an error.
-        bounds: the least and the largest value that it can have; None: it has no such bound.
+        targets: TARGETS of the tasks that it can score.
+        in_percent: show values in per cent.
+        less_is_better: true for errors.
+        bounds: the smallest and the largest possible value; None: there is no such bound.
     """
     return lambda function: function
 
@@ -45,8 +45,8 @@ class Metric:
     """A metric of a study.
 
     Attributes:
-        name: in a config and as a column: a function of measures.py, or the path of a user's,
-            my_metrics:top2.
+        name: in the config and as a column: a function of measures.py, or a user's, as in
+            "my_metrics:top2".
         title, targets, in_percent, less_is_better, bounds: see metric().
     """
 
@@ -59,10 +59,10 @@ class Metric:
 
     @classmethod
     def of(cls, name: str) -> Metric:
-        """The Metric with a name; its module is not imported.
+        """Return the metric with a name, without importing its module.
 
         Raises:
-            KeyError, ValueError: there is none, see registry.metric().
+            KeyError, ValueError: there is none; see registry.metric().
         """
         function = registry.metric(name)
         names = [field.name for field in fields(cls)][1:]
@@ -73,12 +73,12 @@ class Metric:
         return self.title
 
     def measure(self, *predictions: np.ndarray | None) -> float:
-        """Its value for predictions, a number; see measures.py for the arguments."""
+        """Compute its value for predictions; see measures.py for the arguments."""
         return float(registry.metric(self.name).load()(*predictions))
 
     @property
     def scale(self) -> float:
-        """The factor by which values are multiplied to be shown."""
+        """The factor between values and what is shown."""
         return 100.0 if self.in_percent else 1.0
 
     @property
@@ -87,7 +87,7 @@ class Metric:
 
     @property
     def sign(self) -> int:
-        """1 where more is better, else -1."""
+        """1 if more is better, else -1."""
         return -1 if self.less_is_better else 1
 
     @property
@@ -96,15 +96,15 @@ class Metric:
         return f"{self} (%)" if self.unit else str(self)
 
     def text(self, value: float, digits: int = 2) -> str:
-        """A value in words: "96.33%", "0.4821"."""
+        """Format a value: "96.33%", "0.4821"."""
         return f"{value:.{digits}%}" if self.unit else f"{value:.4g}"
 
     def points(self, difference: float, digits: int = 2) -> str:
-        """A difference in words: "1.20 points", "0.012"."""
+        """Format a difference: "1.20 points", "0.012"."""
         return f"{100 * difference:.{digits}f} points" if self.unit else f"{difference:.3g}"
 
     def interval(self, low: float, high: float) -> str:
-        """The ends of an interval in words: "91.2 to 97.5", "0.41 to 0.523"."""
+        """Format an interval: "91.2 to 97.5", "0.41 to 0.523"."""
         digits = ".1f" if self.unit else ".3g"
         return f"{self.scale * low:{digits}} to {self.scale * high:{digits}}"
 
@@ -113,30 +113,31 @@ ACCURACY = Metric.of("accuracy")
 
 
 def of_study(config: dict[str, Any], study: str) -> tuple[Metric, ...]:
-    """The Metrics that a config's study is about, the leading one first."""
+    """Return the metrics of a study, the leading one first."""
     settings = config["studies"][study]
     task = fit.task_of_study(config, settings).constants
     usual = task["METRICS"]
     first = settings["datasets"][0]
     if task["IS_SCALED"] and fit.count_numbers(config, first) > 1:
-        usual = usual[:1]  # the others have units, of which no mean can be taken
+        usual = usual[:1]  # the others have units, so their mean has no meaning
     if task["TARGETS"] == "classes" and fit.count_classes(config, first) == 2:
         usual = (*usual, "roc_auc")
     return tuple(map(Metric.of, settings.get("metrics", usual)))
 
 
 def predictions(run: dict[str, Any], files: RunFolder | StoredRun) -> pd.DataFrame:
-    """The predictions of a run: a frame of sample, true, predicted, and scores or probabilities of
-    classes and labels; of several numbers lists in true and predicted, and their names in `output`.
+    """Read the predictions of a run.
+
+    The columns are sample, true, predicted, and scores or probabilities of classes and labels. For
+    several numbers, true and predicted have lists, and `output` has the names of the numbers.
 
     Args:
-        run: its metrics.json.
-        files: its run_files.RunFolder or StoredRun.
+        run: content of its metrics.json.
 
     Raises:
-        ValueError: the file was changed since it was written.
+        ValueError: the file has changed since it was written.
     """
-    import pandas as pd  # here, since the workflow only asks for names
+    import pandas as pd  # only now: the workflow, which needs only names, does without
 
     frame = pd.read_parquet(io.BytesIO(checked(files, run, "predictions.parquet")))
     names = run["output_names"]
@@ -146,12 +147,12 @@ def predictions(run: dict[str, Any], files: RunFolder | StoredRun) -> pd.DataFra
 def measured(
     run: dict[str, Any], files: RunFolder | StoredRun, metrics: Sequence[Metric]
 ) -> dict[str, float]:
-    """Name -> value of each Metric of a run; NaN where it diverged or the value is undefined.
+    """Return name -> value of each metric of a run; NaN if it diverged or the value is undefined.
 
     Args:
-        run: its metrics.json.
-        files: see predictions(); read only for metrics that are not in its record.
-        metrics: Metrics, the leading one first, as in the result.
+        run: content of its metrics.json.
+        files: read only for metrics that the record lacks.
+        metrics: in the order of the result, the leading one first.
     """
     names = [metric.name for metric in metrics]
     if run["diverged"]:
@@ -169,8 +170,10 @@ def measured(
 
 
 def probabilities(frame: pd.DataFrame) -> np.ndarray | None:
-    """The probabilities of the classes or labels, (n, outputs), as an estimator gave them; of a
-    network the softmax of its scores, or the sigmoid for labels, float64. None: there are none.
+    """Return the probabilities of the classes or labels, (n, outputs); None: there are none.
+
+    An estimator gives them itself. For a network they are the softmax of its scores, or the sigmoid
+    for labels, in float64.
 
     Args:
         frame: predictions() of one model.

@@ -1,26 +1,24 @@
 """The products of a study: tables and figures, each defined by one file in tables/ or figures/.
 
-A file says everything about its product in literals, so that adding one changes no other file:
+A file describes its product in literals, so that adding a product changes no other file:
 
 * TITLE, SECTION ({metric}, speed or training) and CAPTION, for the report. {study}, {baseline},
   {target}, {metric} and {curve} in them are filled in.
-* WHEN: a name in CONDITIONS, if only some studies have it.
-* ORDER: a number that no other has, its position in the report, and in the verdict if it has
-  sentences.
-* LEADING: its rank among those that may open the report; the first three do.
+* WHEN: a name in CONDITIONS, if only some studies have the product.
+* ORDER: a unique number, the position in the report, and in the verdict if there are sentences.
+* LEADING: the rank among products that may open the report; the first three do.
 * table(...) -> DataFrame, or figure(...) -> Figure.
-* of a table: COMPARED, the columns that are shown at first, with the settings that differ; and, for
-  columns that are not in wording.NUMBERS, NUMBERS and OTHERS, how their numbers are written. All
-  three are optional.
-* sentences(...) -> iterable of str for the verdict; optional.
+* COMPARED, for tables, optional: the columns shown at first, with the settings that differ.
+* NUMBERS and OTHERS, for tables, optional: the formats of columns that wording.NUMBERS lacks.
+* sentences(...) -> iterable of str, optional: sentences for the verdict.
 
 The arguments of these functions are named after their data: a tidy CSV (TIDY in study.py), a table
-(`speed_table`), either of them of the study that this one is compared with (`against_runs`),
-`predictions` of the runs, or `facts`. A figure whose first argument, a
-frame, is empty is drawn without content. A table that is made from another one has the larger
-ORDER. A figure is shown above the table of the same name.
+(`speed_table`), one of these from the study that this one is compared with (`against_runs`), the
+`predictions` of the runs, or `facts`. If the first argument of a figure is an empty frame, the
+figure is drawn without content. A table that is made from another has the larger ORDER. A figure is
+shown above the table of the same name.
 
-The files are read and not imported: the workflow asks for all of this without pandas.
+The files are parsed, not imported, because the workflow needs all of this without pandas.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ if TYPE_CHECKING:
     from allcores_study.config.run import Choice
 
 FOLDERS = {"tables": "table", "figures": "figure"}
-LEAST_CANDIDATES = 8  # of which it can be told which of their keys mattered
+LEAST_CANDIDATES = 8  # fewer do not show which of their keys mattered
 
 
 @dataclass(frozen=True)
@@ -51,14 +49,14 @@ class Product:
     """A table or a figure.
 
     Attributes:
-        name: of the table or figure, "speed_table"; its files have this name.
+        name: such as "speed_table"; its files have this name.
         kind: "table" or "figure".
-        module: the dotted name of its module.
+        module: dotted name of its module.
         title, caption, section, order: TITLE, CAPTION, SECTION and ORDER of the file.
         leading: its LEADING, if any.
         when: a key of CONDITIONS; None: every study has it.
         inputs: names of the arguments of table() or figure().
-        inputs_of_sentences: names of the arguments of sentences(); None: it has none.
+        inputs_of_sentences: names of the arguments of sentences(); None: there is no sentences().
     """
 
     name: str
@@ -75,28 +73,28 @@ class Product:
 
     @property
     def files(self) -> list[str]:
-        """The names of its files; the first is shown in a report."""
+        """The names of its files; a report shows the first."""
         suffixes = ("html", "csv") if self.kind == "table" else ("png", "svg")
         return [f"{self.name}.{suffix}" for suffix in suffixes]
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts from the config about a study, for its tables, figures and sentences.
+    """Facts about a study from its config, for its tables, figures and sentences.
 
     Attributes:
         study: its name.
-        baseline: the strategy that speeds and accuracies refer to.
+        baseline: the strategy that speeds and accuracies are compared with.
         target: the accuracy to be reached; None: there is none.
-        references: what others have published: [{model, label, seconds, images, cores if known,
-            score}, ...], times or scores or both.
-        metrics: the metrics.Metric objects of the study, the leading one first.
-        curve: the Metric whose value is known for every epoch.
+        references: published times, scores or both: [{model, label, seconds, images, cores if
+            known, score}, ...].
+        metrics: the leading one first.
+        curve: the metric that is known for every epoch.
         stratified: see tasks/base.py.
-        drawn: (label, how its candidates were drawn, in words) of each swept model that has a
-            `sample` or a `search`.
-        base: the baseline with the cores on which it is one: "serial on 1 core".
-        alone: the strategies that compute just what serial does where there is one worker.
+        drawn: (label, how its candidates were drawn, in words) for each swept model with a
+            `sample` or `search`.
+        base: the baseline with its number of cores: "serial on 1 core".
+        alone: the strategies that compute exactly what serial does if there is one worker.
     """
 
     study: str
@@ -112,17 +110,17 @@ class Facts:
 
     @property
     def metric(self) -> Metric:
-        """The leading metric: that of the scores."""
+        """The leading metric, that of the scores."""
         return self.metrics[0]
 
     def filled(self, text: str) -> str:
-        """A caption or a title with these facts filled in."""
+        """Fill these facts into a caption or title."""
         return text.format(**vars(self), metric=self.metric)
 
 
 @functools.cache
 def by_name() -> dict[str, Product]:
-    """Name -> Product, in the order of the report."""
+    """Return name -> Product, in the order of the report."""
     products = []
     for folder, kind in FOLDERS.items():
         for file in registry.files(registry.LIBRARY / "analysis" / folder):
@@ -148,12 +146,12 @@ def by_name() -> dict[str, Product]:
 
 
 def load(name: str) -> ModuleType:
-    """The module of a product."""
+    """Import the module of a product."""
     return importlib.import_module(by_name()[name].module)
 
 
 def of_study(config: dict[str, Any], study: str) -> list[Product]:
-    """The products of a study."""
+    """Return the products of a study."""
     settings = config["studies"][study]
     is_met: dict[str | None, bool] = {
         name: condition(config, settings) for name, condition in CONDITIONS.items()
@@ -168,7 +166,7 @@ def of_study(config: dict[str, Any], study: str) -> list[Product]:
 
 
 def facts_of(config: dict[str, Any], study: str) -> Facts:
-    """The Facts of a study."""
+    """Return the facts of a study."""
     settings = schema.defaults("studies") | config["studies"][study]
     study_metrics, task = metrics.of_study(config, study), fit.task_of_study(config, settings)
     baseline = settings.get("baseline") or grid.strategies(config, settings)[0].label
@@ -193,7 +191,7 @@ def facts_of(config: dict[str, Any], study: str) -> Facts:
 
 
 def _fewest_cores(config: dict[str, Any], settings: dict[str, Any], baseline: str) -> str:
-    """The least cores of a strategy's setups, in words."""
+    """Return the smallest number of cores among a strategy's setups, in words."""
     cores = [
         (workers + servers) * threads
         for strategy, _, workers, servers, threads in grid.layouts(config, settings)
@@ -205,28 +203,30 @@ def _fewest_cores(config: dict[str, Any], settings: dict[str, Any], baseline: st
 
 
 def _is_serial_alone(choice: Choice) -> bool:
-    """Whether a lone worker of a strategy does nothing but serial training; see
-    strategies.base.Strategy.is_alone()."""
+    """Return whether a lone worker of a strategy trains exactly as serial does.
+
+    See strategies.base.Strategy.is_alone().
+    """
     constants = registry.strategies()[choice.name].constants
     is_other = constants.get("asynchronous") or constants.get("reference") or choice.options
     return bool(constants.get("equals_serial")) and not is_other
 
 
 def _is_asynchronous(config: dict[str, Any], settings: dict[str, Any]) -> bool:
-    """Whether workers of one of its strategies do not wait for each other."""
+    """Return whether the study has an asynchronous strategy."""
     choices, components = grid.strategies(config, settings), registry.strategies()
     return any(_constant(components, choice, "asynchronous", False) for choice in choices)
 
 
 def _is_learnable(config: dict[str, Any], settings: dict[str, Any]) -> bool:
-    """Whether the labels of its datasets have to do with the images."""
+    """Return whether the targets of one of its datasets depend on the inputs."""
     choices = [grid.choice(config, "datasets", label) for label in settings["datasets"]]
     components = registry.datasets()
     return any(_constant(components, choice, "LEARNABLE", True) for choice in choices)
 
 
 def _is_of_classes(config: dict[str, Any], settings: dict[str, Any]) -> bool:
-    """Whether classes are predicted, which have to do with the images."""
+    """Return whether classes are predicted that depend on the inputs."""
     return _is_learnable(config, settings) and _targets(config, settings) == "classes"
 
 
@@ -250,18 +250,18 @@ def _constant(
 
 
 def _has_several_setups(config: dict[str, Any], settings: dict[str, Any]) -> bool:
-    """Whether there are speeds to compare."""
+    """Return whether there are speeds to compare."""
     return len(list(grid.layouts(config, schema.defaults("studies") | settings))) > 1
 
 
 def _is_timed(config: dict[str, Any], settings: dict[str, Any]) -> bool:
-    """Whether it is about speed: of several setups, beside published times or another study's."""
+    """Return whether speeds are compared: of setups, with published times or another study."""
     is_compared = "against" in settings or _has_references(settings, "seconds")
     return is_compared or _has_several_setups(config, settings)
 
 
 def _has_several_models(config: dict[str, Any], settings: dict[str, Any]) -> bool:
-    """Whether there are models or schedules whose scores can be compared."""
+    """Return whether there are several models or schedules whose scores can be compared."""
     schedules = (schema.defaults("studies") | settings)["schedules"]
     models = settings["models"]
     if "select" in settings:  # the candidates of a sweep are one model
@@ -270,7 +270,7 @@ def _has_several_models(config: dict[str, Any], settings: dict[str, Any]) -> boo
 
 
 def _has_networks(config: dict[str, Any], settings: dict[str, Any]) -> bool:
-    """Whether anything is trained in epochs."""
+    """Return whether anything is trained in epochs."""
     entries = (config["models"][label] for label in settings["models"])
     return not all(map(component.is_estimator, entries))
 
@@ -280,14 +280,14 @@ def _has_references(settings: dict[str, Any], key: str) -> bool:
 
 
 def _is_swept_widely(config: dict[str, Any], settings: dict[str, Any]) -> bool:
-    """Whether enough candidates of a model differ in several keys to tell which mattered."""
+    """Return whether enough candidates of a model differ in several keys to show which matter."""
     swept = config.get(schema.SWEPT, {})
     entries = [swept[model] for model in settings["models"] if model in swept]
     counts = Counter(entry["family"] for entry in entries if len(entry["values"]) > 1)
     return max(counts.values(), default=0) >= LEAST_CANDIDATES
 
 
-# Name of a condition -> function of a config and the settings of a study: whether it is met.
+# Condition -> function(config, settings of a study): whether it is met.
 CONDITIONS = {
     "learnable": _is_learnable,
     "networks": _has_networks,

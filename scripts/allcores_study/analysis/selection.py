@@ -1,4 +1,4 @@
-"""Nested cross-validation: choose candidates by scores on the training part only."""
+"""Nested cross-validation: choose candidates by scores on the training set only."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from allcores_study.config.candidates import Selection
     from allcores_study.records.run_files import RunFolder, StoredRun
 
-# Prefix of the name of each swept key where those are columns.
+# Prefix of columns with the values of a swept key.
 SWEPT_COLUMN = "swept_"
 
 
@@ -30,20 +30,20 @@ def choose(
     rung: int = 1,
     metric: Metric = metrics.ACCURACY,
 ) -> dict[str, Any]:
-    """The candidates with the best mean score over inner folds, the first of equal ones.
+    """Choose the candidates with the best mean score over inner folds, the first of equal ones.
 
-    As in scikit-learn's GridSearchCV, inside each outer fold: the held-out part is not used.
+    This is scikit-learn's GridSearchCV inside each outer fold: the test fold is not used.
 
     Args:
-        inner: candidate -> run_files.RunFolder or StoredRun of each of its inner runs.
+        inner: candidate -> files of each of its inner runs.
         keeps: how many to choose; candidates that diverged are never chosen.
         rung: of successive halving, from 1.
-        metric: metrics.Metric of the scores.
+        metric: of the scores.
 
     Returns:
-        {"kept": candidates, the best one first, "candidates": {candidate: {"scores": [...],
-        "mean": their mean, or None if a run diverged, "epochs": how many its runs trained, "rung",
-        "core_seconds": CPU time of its inner runs, with what they have resumed}}}
+        {"kept": candidates, the best first, "candidates": {candidate: {"scores": [...], "mean":
+        their mean, or None if a run diverged, "epochs": how many its runs trained, "rung",
+        "core_seconds": CPU time of its inner runs, with what they resumed}}}
 
     Raises:
         ValueError: every candidate diverged.
@@ -62,21 +62,21 @@ def choose_in_search(
     earlier: dict[str, dict[str, Any]],
     metric: Metric,
 ) -> dict[str, Any]:
-    """What a candidates.Selection of a search keeps, or suggests at the end of a round.
+    """Choose the candidates that a search keeps, or suggest new ones at the end of a round.
 
     Args:
-        inner: as of choose().
+        inner: as in choose().
         values: label of each candidate of the round -> {name: value}.
-        earlier: label -> entry of the candidates of all Selections before.
-        metric: metrics.Metric of the scores.
+        earlier: label -> entry of the candidates of all earlier selections.
+        metric: of the scores.
 
     Returns:
-        as choose(), with "values" of each candidate, and whether it was "pruned": not trained to
-        the end. At the end of a round, "suggested" is label -> values of those of the next, which
-        are "kept".
+        As choose(), with the "values" of each candidate and whether it was "pruned", that is not
+        trained to the end. At the end of a round, "suggested" is label -> values of the candidates
+        of the next round, which are "kept".
 
     Raises:
-        ValueError: every candidate diverged, or was pruned, and no round is left.
+        ValueError: every candidate diverged or was pruned, and no round is left.
     """
     of_round = scored(inner, choice.rung, metric)
     is_end_of_round = choice.next_inner is None or bool(choice.suggests)
@@ -101,7 +101,7 @@ def choose_in_search(
 def scored(
     inner: dict[str, list[RunFolder | StoredRun]], rung: int, metric: Metric
 ) -> dict[str, dict[str, Any]]:
-    """Candidate -> its entry, as of choose()."""
+    """Return candidate -> its entry, as in choose()."""
     candidates = {}
     for label, all_files in inner.items():
         runs = [run_files.metrics(files) for files in all_files]
@@ -125,7 +125,7 @@ def _best(candidates: dict[str, dict[str, Any]], metric: Metric, count: int) -> 
 
 
 def best_first(candidates: dict[str, dict[str, Any]], metric: Metric) -> list[str]:
-    """The candidates that have a score, the best one first; of equal ones the first."""
+    """Return the candidates that have a score, the best first; ties keep their order."""
     means = {label: entry["mean"] for label, entry in candidates.items()}
     finite = [label for label, mean in means.items() if mean is not None]
     return sorted(finite, key=lambda label: -metric.sign * means[label])
@@ -134,15 +134,14 @@ def best_first(candidates: dict[str, dict[str, Any]], metric: Metric) -> list[st
 def candidates(
     study: Study, all_metrics: list[dict[str, Any]], measured: list[dict[str, float]]
 ) -> pd.DataFrame:
-    """One row per run, or per choice, and candidate of a sweep: its values and its score.
+    """Return one row per candidate of a sweep and run, or choice if the study selects.
 
-    score: where the study selects, the mean over the inner folds; else the held-out score. chosen:
-    whether it was chosen; empty if the study does not select. pruned: whether it was not trained to
-    the end. trial: of a search, its number within a choice, in the order in which candidates were
-    drawn or suggested. A column swept_KEY holds the values of each key.
+    score: the mean over the inner folds if the study selects, else the score on the test fold.
+    chosen: whether it was chosen; empty if the study does not select. pruned: whether it was not
+    trained to the end. trial: for a search, its number within a choice, in the order in which
+    candidates were drawn or suggested. swept_KEY: its value of each key.
 
     Args:
-        study: a study.Study.
         measured: see tidy.runs().
     """
     swept = study.config.get(schema.SWEPT, {})
@@ -159,7 +158,7 @@ def candidates(
         )
         for trial, (label, entry) in enumerate(choice["candidates"].items(), 1):
             candidate, values = label, swept[label]["values"]
-            if selection.search:  # a label has other values in each fold
+            if selection.search:  # a label has different values in each fold
                 values = entry["values"]
                 candidate, _ = sweeps.candidate(study.config, selection.family, values)
                 keys = ranges.short_names(list(values))
@@ -190,7 +189,7 @@ def candidates(
 
 
 def _values(values: dict[str, Any]) -> dict[str, Any]:
-    """The columns of swept values; an empty one is of a model that lacks the key."""
+    """Return the columns of swept values; they are empty for models without the key."""
     return {
         f"{SWEPT_COLUMN}{key}": str(value) if isinstance(value, list | None) else value
         for key, value in values.items()
@@ -198,7 +197,7 @@ def _values(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def by_family(study: Study, frames: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """The frames of a study, with the family in place of the candidate if it selects."""
+    """Return the frames with the swept model in place of its candidate, if the study selects."""
     if not study.selections:
         return frames
     swept = study.config.get(schema.SWEPT, {})

@@ -1,4 +1,4 @@
-"""The results of a study: from which runs, in which files, and what the config says of it."""
+"""The results of a study: its runs, its files, and its part of the config."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from allcores_study.config.run import Run
     from allcores_study.records.results_folder import ResultsFolder
 
-# The file in which a study notes what the others were made of.
+# The file that records what the others were made of.
 MADE = "made.json"
-# Prefix of the name of a CSV of the study that this one is compared with.
+# Prefix for the CSVs of the study that this one is compared with.
 OTHER = "against_"
 TIDY = (
     "runs",
@@ -45,7 +45,7 @@ TIDY = (
 
 @functools.cache
 def _templates() -> str:
-    """The SHA-256 of the pages' templates."""
+    """Return the SHA-256 of the pages' templates."""
     files = sorted((registry.LIBRARY / "analysis" / "templates").iterdir())
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
 
@@ -55,13 +55,13 @@ class Study:
 
     Args:
         config: the whole config.
-        table: its grid.Table.
-        folder: its ResultsFolder.
-        name: the study's.
+        table: the runs of the config.
+        folder: the results of the config.
+        name: of the study.
 
     Attributes:
-        products: its tables and figures, products.Product.
-        facts: products.Facts.
+        products: its tables and figures.
+        facts: for these and the sentences.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Study:
 
     @property
     def paths(self) -> list[str]:
-        """Paths of the runs of the study; where it selects, of the final ones known so far."""
+        """Paths of the runs; if the study selects, of the final runs known so far."""
         if self.selections:
             return [path for path in map(self.folder.chosen_path, self.selections) if path]
         return self.table.studies[self.name]
@@ -97,12 +97,12 @@ class Study:
 
     @property
     def missing(self) -> list[str]:
-        """Paths of failed runs, in a call that continues without them."""
+        """Paths of failed runs, if the invocation continues without them."""
         return self.table.missing.get(self.name, [])
 
     @property
     def named_runs(self) -> list[Run]:
-        """As `runs`; the label of a candidate that was searched for says its values, no number."""
+        """As `runs`; candidates of a search are named by their values, not by their numbers."""
         labels = {}
         for selection in (one for one in self.selections if one.search):
             choice: Any = self.folder.choice_made(selection)
@@ -114,7 +114,7 @@ class Study:
 
     @property
     def config_part(self) -> dict[str, Any]:
-        """The part of the config that it is about: enough to train it again."""
+        """The part of the config that is needed to train the study again."""
         written = self.config | {
             "models": self.config["models"] | self.config.get(schema.WRITTEN, {})
         }
@@ -138,13 +138,13 @@ class Study:
         return {key: value for key, value in parts.items() if value != {}}
 
     def _as_written(self, study: dict[str, Any]) -> dict[str, Any]:
-        """The entry of a study, with the swept models instead of their candidates."""
+        """Return the entry of a study with the swept models instead of their candidates."""
         models = dict.fromkeys(sweeps.family_of(self.config, label) for label in study["models"])
         return study | {"models": list(models)}
 
     @property
     def notes(self) -> list[str]:
-        """Sentences on what may be wrong with its data or the way they are split."""
+        """Sentences on what may be wrong with its data or how they are split."""
         notes = list(fit.notes(self.config, self.name))
         for label, info in self.infos.items():
             notes += [f"{label}: {note}" for note in info["notes"]]
@@ -152,7 +152,7 @@ class Study:
 
     @property
     def infos(self) -> dict[str, dict[str, Any]]:
-        """Label -> content of dataset.json, for its datasets that are prepared."""
+        """Label -> content of dataset.json, for datasets that are prepared."""
         infos = {}
         for label in self.config["studies"][self.name]["datasets"]:
             with contextlib.suppress(ValueError):  # not prepared yet
@@ -160,20 +160,19 @@ class Study:
         return infos
 
     def log(self, path: str) -> str | None:
-        """The log of a run, or of the choice between candidates that was not made; None: it does
-        not exist."""
+        """Return the log of a run, or of a selection that failed; None: it does not exist."""
         if run := self.table.runs.get(path):
             return log_of_failure(self.folder, run)
         return self.folder.log("select_candidate", path)
 
     @property
     def predictions(self) -> str:
-        """The file of the predictions of all its runs."""
+        """The file with the predictions of all runs."""
         return f"{self.place}/predictions.parquet"
 
     @property
     def csvs_of_other(self) -> dict[str, str]:
-        """Argument -> CSV of the study that this one is compared with."""
+        """Argument of a product -> CSV of the study that this one is compared with."""
         other = self.config["studies"][self.name].get("against")
         names = {name for product in self.products for name in product.inputs}
         return {
@@ -193,7 +192,7 @@ class Study:
 
     @property
     def report_items(self) -> Iterator[tuple[str, Path, dict[str, str]]]:
-        """(file, file of its caption, labels) of each item of Snakemake's report."""
+        """(file, file of its caption, labels) for each item of Snakemake's report."""
         for product in self.products:
             caption = Path.cwd() / self.place / "captions" / f"{product.name}.rst"
             labels = {"what": product.title, "kind": product.kind}
@@ -209,7 +208,7 @@ class Study:
 
     @property
     def made_of(self) -> str:
-        """A digest of all that decides the content of these files."""
+        """A digest of everything that decides the content of these files."""
         choices = [self.folder.selection(selection.path) for selection in self.selections]
         read = [*choices, *self.csvs_of_other.values()]
         results = self.folder.digests_of_results(self.paths)
@@ -218,7 +217,7 @@ class Study:
 
     @property
     def known(self) -> str:
-        """A digest of what of it is known before anything is trained."""
+        """A digest of the part of made_of that is known before training."""
         metric_modules = {registry.metric(metric.name).module for metric in self.facts.metrics}
         modules = (*(product.module for product in self.products), *sorted(metric_modules))
         code = fingerprint.of_script("report", *modules)
@@ -228,14 +227,14 @@ class Study:
         return digest(json.dumps(parts, sort_keys=True))
 
     def _digest(self, file: str) -> str | None:
-        """The digest of a file; None: there is none."""
+        """Return the digest of a file; None: the file does not exist."""
         return self.folder.digests.of(file) if Path(file).is_file() else None
 
     def write_made(self, made_of: str) -> None:
-        """Record what the files were made of, and their digests.
+        """Write the record of what the files were made of, with their digests.
 
         Args:
-            made_of: self.made_of, before the metrics were loaded.
+            made_of: self.made_of from before the metrics were loaded.
         """
         names = [os.path.relpath(file, self.place) for file in self.files]
         digests = {name: sha256(Path(self.place, name)) for name in names if name != MADE}
@@ -243,7 +242,7 @@ class Study:
 
     @property
     def is_outdated(self) -> bool:
-        """Whether a file is gone, has changed, or was made of something else."""
+        """Whether a file is missing, has changed, or was made of something else."""
         try:
             record = Record.read(f"{self.place}/{MADE}")
         except (OSError, ValueError):
@@ -261,12 +260,9 @@ def _relabelled(run: Run, label: str) -> Run:
 
 
 def log_of_failure(folder: ResultsFolder, run: Run) -> str | None:
-    """The log that says why a Run has no results; None: there is none.
+    """Return the log with the reason why a run has no results; None: there is none.
 
-    Its own, or that of the job that it shared, or that of its dataset if that was not prepared.
-
-    Args:
-        folder: results_folder.ResultsFolder.
+    It is the log of the run, of its shared job, or of its dataset if that was not prepared.
     """
     jobs = Path(folder.call_file("")).glob("*/[0-9]*.json")
     shared = [job.with_suffix(".log") for job in jobs if _is_among(run.path, job)]
@@ -280,8 +276,8 @@ def log_of_failure(folder: ResultsFolder, run: Run) -> str | None:
 
 
 def _is_among(path: str, job: Path) -> bool:
-    """Whether a job that several runs share, by its file, has the one with a path."""
+    """Return whether the run with a path is in a shared job, given the job's file."""
     try:
         return path in read_json(job)["runs"]
-    except (OSError, ValueError, KeyError):  # another call forgets it
+    except (OSError, ValueError, KeyError):  # another invocation deletes it
         return False

@@ -1,4 +1,4 @@
-"""Style of the figures: one colour and marker per strategy everywhere, readable in greyscale."""
+"""Style of the figures: each strategy has one colour and marker, readable in greyscale."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from matplotlib.text import Text
 
 PANEL_WIDTH, PANEL_HEIGHT = 3.6, 3.2  # inches
-# Of labels that are not the name of a strategy with a look of its own.
+# For labels other than strategies that define their own look.
 MARKERS = "<sD^vP*Xpo>"
 DASHES = ["-", "--", ":", "-."]
-# Of a figure with a panel for each model: a hundred take minutes to draw, and nobody reads them.
+# At most, with a panel per model: a hundred take minutes to draw, and nobody reads them.
 MOST_PANELS = 24
-SHOWN = 2  # samples of a model that are drawn: so many of the best, and of the worst
-MOST_TICKS = 6  # intervals of an axis in numbers
-FAR = 10  # times the distance between the quartiles of what is drawn
+SHOWN = 2  # best samples of a model that are drawn, and worst ones
+MOST_TICKS = 6  # intervals of a numeric axis
+FAR = 10  # times the interquartile range of what is drawn
 HATCHES = ["", "//", "..", "xx", "\\\\", "oo", "++", "--"]
 LEGEND_HANDLE, LEGEND_LETTER, LEGEND_ROW = 0.7, 0.078, 0.19  # inches
 
@@ -62,9 +62,9 @@ sns.set_theme(
 
 
 def strategies(names: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Strategy -> (colour, marker): in every figure of every study those that its file gives.
+    """Return strategy -> (colour, marker), the same in every figure of every study.
 
-    Other labels follow in the order in which the study lists them.
+    A strategy's file defines them. Other labels get the next free ones, in the order of the study.
     """
     free = zip(
         itertools.cycle(sns.color_palette("dark").as_hex()),
@@ -76,19 +76,19 @@ def strategies(names: Iterable[str]) -> dict[str, tuple[str, str]]:
 
 
 def models(names: Iterable[str]) -> dict[str, str]:
-    """Model -> colour."""
+    """Return model -> colour."""
     colours = itertools.cycle(sns.color_palette("colorblind").as_hex())
     return dict(zip(dict.fromkeys(names), colours, strict=False))
 
 
 def phases(names: Iterable[Any]) -> dict[Any, tuple[tuple[float, float, float], str]]:
-    """Phase -> (colour, hatch)."""
+    """Return phase -> (colour, hatch)."""
     pairs = zip(itertools.cycle(sns.color_palette("muted")), itertools.cycle(HATCHES), strict=False)
     return dict(zip(names, pairs, strict=False))
 
 
 def dash(value: object, values: Iterable[object]) -> str:
-    """The line style of one of several values."""
+    """Return the line style of one of several values."""
     return DASHES[list(values).index(value) % len(DASHES)]
 
 
@@ -99,11 +99,12 @@ def panels(
     columns: int = 4,
     **options: Any,
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with count panels in rows of at most `columns`; returns it and the list of axes.
+    """Make a figure with panels in rows of at most `columns`, and return it and its axes.
 
     Args:
+        count: of the panels.
         width, height: of one panel, in inches.
-        options: of plt.subplots().
+        options: for plt.subplots().
     """
     columns = min(count, columns)
     rows = -(-count // columns)
@@ -112,19 +113,20 @@ def panels(
     )
     for unused in axes.flat[count:]:
         unused.set_visible(False)
-    for panel in axes.flat:  # also where neighbours have the same axis
+    for panel in axes.flat:  # also if neighbours share the axis
         panel.tick_params(labelbottom=True, labelleft=True)
-        # matplotlib's own choice takes a label to be three letters wide: 0.0250 and 0.0275 touch.
+        # matplotlib assumes that a label is three letters wide, so 0.0250 and 0.0275 would touch.
         panel.xaxis.set_major_locator(ticker.MaxNLocator(MOST_TICKS))
     return figure, list(axes.flat[:count])
 
 
 def leave_out_farthest(panel: Axes, values: pd.Series) -> None:
-    """Have the vertical axis of a panel leave out values that are very far from most others: one
-    of a run that nearly diverged would make all others look alike.
+    """Limit the vertical axis of a panel to values that are not very far from most others.
+
+    The score of a run that nearly diverged would make all others look alike.
 
     Args:
-        values: Series of all that is drawn along the axis, in panels that share it.
+        values: all that is drawn along the axis, in all panels that share it.
     """
     low, high = values.quantile(0.25), values.quantile(0.75)
     near = values[values.between(low - FAR * (high - low), high + FAR * (high - low))]
@@ -140,16 +142,16 @@ def panels_of(
     most: int | None = None,
     **options: Any,
 ) -> tuple[Figure, list[tuple[Any, pd.DataFrame]]]:
-    """A figure with panels for each model, and each value of other columns where these vary.
+    """Make a figure with panels for each model, and each value of other columns that vary.
 
     Args:
-        frame: with the columns model, and those in `more`.
-        each: how many panels for each of them.
-        most: of so many models only; None: of all.
-        options: of panels().
+        frame: with the column model, and those in `more`.
+        each: number of panels per group.
+        most: number of groups to draw; None: all.
+        options: for panels().
 
     Returns:
-        (figure, [(panel, or the list of them if each > 1, its rows of frame), ...])
+        (figure, [(panel, or list of panels if each > 1, its rows of frame), ...])
     """
     shown = ["model", *tidy.varying(frame, more)]
     groups = list(frame.groupby(shown, sort=False))[:most]
@@ -164,10 +166,13 @@ def panels_of(
 def panels_of_samples(
     predictions: pd.DataFrame, baseline: str, height: float
 ) -> tuple[Figure, list[tuple[list[Axes], pd.DataFrame]]]:
-    """The same with panels of a height for the best and the worst samples of the baseline's runs.
+    """Make a figure with panels for the best and the worst samples of the baseline's runs.
 
     Args:
-        predictions: as of metrics.predictions(), below each other.
+        predictions: metrics.predictions() of all runs, concatenated.
+
+    Returns:
+        See panels_of().
     """
     pooled = predictions[predictions["strategy"] == baseline]
     size: dict[str, Any] = {"width": 2.4, "height": height, "columns": 2 * SHOWN}
@@ -177,11 +182,11 @@ def panels_of_samples(
 def draw_best_and_worst(
     panels: list[Axes], ranked: list[Any], draw: Callable[[Axes, Any], str]
 ) -> None:
-    """Draw the first and the last of ranked samples, each on a panel; the others stay empty.
+    """Draw the first and the last of ranked samples, one per panel; other panels stay empty.
 
     Args:
-        ranked: list of samples, the best first.
-        draw: function of a panel and a sample that returns what its title says of it.
+        ranked: samples, the best first.
+        draw: draws a sample on a panel and returns a text for its title.
     """
     shown = ranked if len(ranked) <= 2 * SHOWN else [*ranked[:SHOWN], *ranked[-SHOWN:]]
     for panel, sample in zip(panels, shown, strict=False):
@@ -195,9 +200,9 @@ def band(panel: Axes, x: pd.Series, curve: pd.DataFrame, scale: float = 1.0, **l
     """Draw the mean of repeats, and their range as a band.
 
     Args:
-        curve: mean, low and high, as of tidy.learning_curve().
-        scale: by which they are multiplied.
-        look: options of panel.plot().
+        curve: mean, low and high, from tidy.learning_curve().
+        scale: factor for all three.
+        look: for panel.plot().
     """
     panel.plot(x, scale * curve["mean"], **look)
     panel.fill_between(
@@ -206,7 +211,7 @@ def band(panel: Axes, x: pd.Series, curve: pd.DataFrame, scale: float = 1.0, **l
 
 
 def legend_below(figure: Figure) -> None:
-    """One legend for all panels, below them, each label once."""
+    """Add one legend for all panels below them, each label once."""
     entries: dict[str, Artist] = {}
     for panel in figure.axes:
         entries |= dict(zip(*reversed(panel.get_legend_handles_labels()), strict=True))
@@ -221,7 +226,7 @@ def legend_below(figure: Figure) -> None:
 def keep_apart(figure: Figure) -> None:
     """Move the texts of each panel up or down, as little as needed, until none covers another.
 
-    They are annotations with offsets in points; to be called when the layout is final.
+    The texts are annotations with offsets in points. Call this when the layout is final.
     """
     figure.draw_without_rendering()
     for panel in figure.axes:
@@ -256,15 +261,15 @@ def explain_hollow(panel: Axes) -> None:
 
 
 def plain_logarithmic(axis: XAxis | YAxis, digits: Sequence[float] = (1, 2, 5)) -> None:
-    """A logarithmic axis with plain numbers, 0.02 and not 2 x 10^-2, that begin with these."""
+    """Make an axis logarithmic, with plain numbers, as 0.02, at these leading digits."""
     axis.axes.set(**{f"{axis.axis_name}scale": "log"})
     axis.set_major_locator(ticker.LogLocator(subs=digits))
     axis.set_major_formatter("{x:g}")
     axis.set_minor_formatter(ticker.NullFormatter())
 
 
-def empty(reason: str = "no run came to an end without diverging") -> Figure:
-    """A figure that says why there is nothing to draw."""
+def empty(reason: str = "no run ended without diverging") -> Figure:
+    """Make a figure with the reason why there is nothing to draw."""
     figure, (panel,) = panels(1)
     panel.set_axis_off()
     panel.text(0.5, 0.5, reason, ha="center", va="center")
@@ -274,7 +279,7 @@ def empty(reason: str = "no run came to an end without diverging") -> Figure:
 def save(figure: Figure, stem: str | Path) -> None:
     """Write a figure as PNG and SVG, with the same layout."""
     figure.savefig(f"{stem}.png")
-    # None, not "none": an engine that does nothing would have the figure drawn once more.
+    # None, not "none": with an engine that does nothing, the figure would be drawn once more.
     with plt.rc_context({"figure.constrained_layout.use": False}):
         figure.set_layout_engine(None)
     figure.savefig(f"{stem}.svg")
@@ -282,7 +287,7 @@ def save(figure: Figure, stem: str | Path) -> None:
 
 
 def setup_text(row: pd.Series) -> str:
-    """A strategy with its workers and threads in words: "ddp, 2 workers"."""
+    """Return a strategy with its workers and threads, in words: "ddp, 2 workers"."""
     text = row["strategy"]
     if row["workers"] > 1:
         text += f", {row['workers']} workers"
@@ -294,7 +299,7 @@ def setup_text(row: pd.Series) -> str:
 
 
 def title(columns: Sequence[str], values: Iterable[object]) -> str:
-    """The title of a panel: "lenet" or "lenet, 1000 samples"."""
+    """Return the title of a panel: "lenet" or "lenet, 1000 samples"."""
     return ", ".join(
         f"{value} samples" if column == "train_size" and value != "all" else str(value)
         for column, value in zip(columns, values, strict=True)

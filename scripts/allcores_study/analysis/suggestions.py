@@ -1,7 +1,8 @@
-"""Search for good candidates: Optuna's TPE suggests them, by the scores of earlier ones.
+"""Search for good candidates: Optuna's TPE suggests them from the scores of earlier ones.
 
-Each suggestion is written down with the choice that it follows from, and is then part of what
-identifies a run: sweeps know the labels of all candidates, and a label gets its values from there.
+Each suggestion is recorded with the choice that it follows from, and is then part of what
+identifies a run. A sweep knows the labels of all candidates from the start; their values come from
+these records.
 
 Bergstra, Bardenet, Bengio and Kegl: Algorithms for Hyper-Parameter Optimization, NeurIPS 2011.
 """
@@ -24,16 +25,12 @@ if TYPE_CHECKING:
     from allcores_study.config.candidates import Search, Selection
     from allcores_study.records.results_folder import ResultsFolder
 
-# How often a sampler may repeat itself in a round, before others are drawn: it knows no "tried".
+# Repeats of the sampler in a round before others are drawn: it cannot exclude known candidates.
 MOST_REPEATS = 100
 
 
 def table(config: dict[str, Any], folder: ResultsFolder) -> grid.Table:
-    """The grid.Table of an expanded config, with the values that are suggested so far.
-
-    Args:
-        folder: the results_folder.ResultsFolder.
-    """
+    """Return the table of an expanded config, with the values suggested so far."""
     table = grid.expand(config)
     for choice in table.choices.values():
         fill_in(config, table, choice, folder)
@@ -43,7 +40,7 @@ def table(config: dict[str, Any], folder: ResultsFolder) -> grid.Table:
 def fill_in(
     config: dict[str, Any], table: grid.Table, choice: Selection, folder: ResultsFolder
 ) -> None:
-    """Give the runs of a grid.Table that a candidates.Selection compares their suggested values."""
+    """Fill the suggested values into the runs that a selection compares."""
     if not choice.suggested_by:
         return
     recipe = grid.recipe_of(config)
@@ -59,22 +56,22 @@ def fill_in(
 def suggest(
     search: Search, candidates: Iterable[dict[str, Any]], sign: int, count: int
 ) -> list[dict[str, Any]]:
-    """Values of new candidates, none of which has been tried: a list of {name: value}.
+    """Suggest the values {name: value} of new candidates.
 
     Args:
-        search: candidates.Search.
-        candidates: entries of all so far, in their order, see selection.choose_in_search().
+        search: the space and the seed.
+        candidates: entries of all candidates so far, in order; see selection.choose_in_search().
         sign: 1 if larger scores are better, else -1.
         count: how many.
     """
-    import optuna  # which a choice between known candidates does without
+    import optuna  # only now: a choice between known candidates does without
 
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     candidates = list(candidates)
     axes = {name: ranges.read(found) for name, found in sorted(search.space.items())}
     coded = {name: _Coded.of(axis, optuna.distributions) for name, axis in axes.items()}
     distributions = {name: code.distribution for name, code in coded.items()}
-    # Made anew for each round, so that nothing but what is written down decides.
+    # A new sampler for each round, so that only what is recorded decides.
     seed = int(digest(json.dumps([search.seed, len(candidates)])), 16)
     sampler = optuna.samplers.TPESampler(multivariate=True, constant_liar=True, seed=seed)
     study = optuna.create_study(direction="maximize", sampler=sampler)
@@ -94,7 +91,7 @@ def suggest(
             tried.add(_key(values))
         if len(new) == count:
             break
-    # Around the best ones the space may be used up.
+    # Around the best candidates, the space may be used up.
     drawn = ranges.sobol(list(axes.values()), len(tried) + count - len(new), search.seed)
     others = [dict(zip(axes, values, strict=True)) for values in drawn]
     others = [values for values in others if _key(values) not in tried]
@@ -102,8 +99,10 @@ def suggest(
 
 
 def _told(entry: dict[str, Any], sign: int, states: type[TrialState]) -> dict[str, Any]:
-    """A candidate's score as Optuna is told it: of a pruned one it takes the score after as many
-    epochs; one that diverged counts as worse than any."""
+    """Return a candidate's score in Optuna's terms.
+
+    A pruned candidate has its score after as many epochs. One that diverged is worse than any.
+    """
     if entry["mean"] is None:
         return {"state": states.PRUNED}
     if entry["pruned"]:
@@ -124,7 +123,8 @@ class _Coded:
 
     Attributes:
         distribution: Optuna's.
-        encode: function of a value of the config: Optuna's; decode: the reverse.
+        encode: turns a value of the config into Optuna's.
+        decode: the reverse.
     """
 
     distribution: BaseDistribution
@@ -133,11 +133,11 @@ class _Coded:
 
     @classmethod
     def of(cls, axis: ranges.Values | ranges.Range, distributions: ModuleType) -> _Coded:
-        """A list is a choice, a range without gaps numbers, another the numbers of its values.
+        """Encode a list as a choice, a continuous range as numbers, another by its positions.
 
         Args:
-            axis: ranges.Values or ranges.Range.
-            distributions: the module of Optuna.
+            axis: the values of a key.
+            distributions: Optuna's module.
         """
         if isinstance(axis, ranges.Values):
             places = {json.dumps(value): place for place, value in enumerate(axis.listed)}

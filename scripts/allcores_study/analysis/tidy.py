@@ -1,4 +1,4 @@
-"""Tidy tables of a study's runs: a row per run, epoch or class; and what is often asked of them."""
+"""Tidy tables of a study's runs, with a row per run, epoch or class, and helpers for them."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ import pandas as pd
 
 from allcores_study.config import grid
 
-# The columns of a combination of settings; its runs in folds and seeds are repeats.
+# Columns of a combination of settings; its runs in folds and seeds are repeats.
 SETTINGS = ["dataset", "model", "schedule", "strategy", "nodes", "workers", "threads", "train_size"]
 REPEAT = ["split", "seed"]
 RUN = [*SETTINGS, *REPEAT]
-# Columns of labels from the config or the dataset, which are read as texts.
+# Columns with labels from the config or the dataset, read as texts.
 LABELS = [
     *("dataset", "model", "schedule", "strategy", "train_size", "split"),
     *("class", "true", "predicted"),
 ]
-# Prefix of the name of each class where classes are columns.
+# Prefix of columns with the name of a class.
 CLASS = "class "
-# Those that decide the speed: runs that differ in their schedule only are repeats, too.
+# Settings that decide the speed: runs that differ only in the schedule are also repeats.
 SPEED_SETTINGS = [column for column in SETTINGS if column != "schedule"]
-# Columns of each epoch, in addition to its phases.
+# Columns of an epoch, in addition to its phases.
 EPOCH = ["epoch", "loss", "lr", "seconds", "accuracy", "held_out_loss"]
 # Notes of the speed tables.
 OTHER_CONDITIONS, PUBLISHED = "other conditions", "published elsewhere"
 CONTENDED = "contended"
 # A dataset, a model and a setup: a strategy with its nodes, workers and threads.
 SETUP = [column for column in SPEED_SETTINGS if column != "train_size"]
-PAUSE = 30  # seconds without any run: a pause between two calls of snakemake, cut out
+PAUSE = 30  # seconds without any run: a pause between two invocations of snakemake, cut out
 
 
 def read(path: str | Path) -> pd.DataFrame:
-    """A CSV that this workflow wrote; labels are texts, also those that look like numbers."""
+    """Read a CSV of this workflow; labels are texts, even if they look like numbers."""
     labels = dict.fromkeys(LABELS, str)
     frame = pd.read_csv(path, dtype=labels, keep_default_na=False, na_values=[""])
-    if frame.empty:  # without rows pandas cannot infer that the other columns are numbers
+    if frame.empty:  # without rows, pandas cannot infer that the other columns are numbers
         frame = frame.astype(dict.fromkeys(frame.columns.difference(LABELS), float))
     return frame
 
 
 def identify(metrics: dict[str, Any]) -> dict[str, Any]:
-    """The columns that say which run a row is of."""
+    """Return the columns that identify the run of a row."""
     settings = metrics["settings"]
     folds = settings["folds"]
     return {
@@ -62,10 +62,10 @@ def identify(metrics: dict[str, Any]) -> dict[str, Any]:
 
 
 def runs(all_metrics: list[dict[str, Any]], measured: list[dict[str, float]]) -> pd.DataFrame:
-    """One row per run, identify() first; times in seconds, started and ended since 1970.
+    """Return one row per run, identify() first; times in seconds, started and ended since 1970.
 
     Args:
-        measured: {name of a metric: value} of each run; the first one is the score.
+        measured: {name of a metric: value} of each run; the first value is the score.
     """
     return pd.DataFrame(
         identify(metrics)
@@ -112,7 +112,7 @@ def runs(all_metrics: list[dict[str, Any]], measured: list[dict[str, float]]) ->
 
 
 def _diverged(metrics: dict[str, Any]) -> str | None:
-    """Where a run diverged, in words; None: it did not."""
+    """Return where a run diverged, in words; None: it did not."""
     where = metrics["diverged"]
     if where is None:
         return None
@@ -121,8 +121,10 @@ def _diverged(metrics: dict[str, Any]) -> str | None:
 
 
 def epochs(all_metrics: list[dict[str, Any]]) -> pd.DataFrame:
-    """One row per epoch of each run that did not diverge, of networks; a column of seconds per
-    phase."""
+    """Return one row per epoch of each network's run that did not diverge.
+
+    Each phase has a column of seconds.
+    """
     rows = [
         identify(metrics)
         | {key: value for key, value in epoch.items() if key not in ("phases", "staleness")}
@@ -135,9 +137,9 @@ def epochs(all_metrics: list[dict[str, Any]]) -> pd.DataFrame:
 
 
 def staleness(all_metrics: list[dict[str, Any]]) -> pd.DataFrame:
-    """One row per run and staleness: how many updates of an asynchronous strategy had it.
+    """Return one row per run and staleness: how many updates of an asynchronous strategy had it.
 
-    With several servers, each of them counts its part of an update.
+    With several servers, each counts its part of an update.
     """
     rows = [
         identify(metrics) | {"staleness": staleness, "updates": updates}
@@ -150,7 +152,7 @@ def staleness(all_metrics: list[dict[str, Any]]) -> pd.DataFrame:
 
 
 def classes(all_metrics: list[dict[str, Any]]) -> pd.DataFrame:
-    """One row per class of each run that ended well."""
+    """Return one row per class of each run that did not diverge."""
     parts = [
         _of_run(
             metrics,
@@ -167,7 +169,7 @@ def classes(all_metrics: list[dict[str, Any]]) -> pd.DataFrame:
 
 
 def outputs(all_metrics: list[dict[str, Any]]) -> pd.DataFrame:
-    """One row per number or label of each run that predicts several and ended well."""
+    """Return one row per number or label of each run that predicts several and did not diverge."""
     parts = [
         _of_run(metrics, {"output": metrics["output_names"], **_columns(metrics["of_each"])})
         for metrics in all_metrics
@@ -181,7 +183,10 @@ def _columns(records: list[dict[str, Any]]) -> dict[str, list[Any]]:
 
 
 def confusion(all_metrics: list[dict[str, Any]]) -> pd.DataFrame:
-    """One row per run, true and predicted class; pairs without samples only where they agree."""
+    """Return one row per run, true and predicted class.
+
+    Pairs without samples are left out, unless the two classes are equal.
+    """
     parts = []
     for metrics in all_metrics:
         if metrics["diverged"] is None and metrics["classes"]:
@@ -202,7 +207,7 @@ def _below_each_other(parts: list[pd.DataFrame], columns: list[str]) -> pd.DataF
 
 
 def conditions(runs: pd.DataFrame) -> list[str]:
-    """The conditions under which each run was timed, in words; only equal ones compare."""
+    """Return the conditions of each run's timing, in words; only equal ones are comparable."""
     alone = np.where(runs["exclusive"].astype(bool), "alone", "packed")
     alone = np.where(runs["stacked"].astype(bool), "stacked", alone)
     return [
@@ -214,14 +219,14 @@ def conditions(runs: pd.DataFrame) -> list[str]:
 
 
 def without_warm_up(epochs: pd.DataFrame) -> pd.DataFrame:
-    """The epochs of each run without the first one, unless that is the only one."""
+    """Return the epochs of each run without the first, unless that is the only one."""
     return epochs[(epochs["epoch"] > 1) | (epochs.groupby(RUN)["epoch"].transform("max") == 1)]
 
 
 def timed(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
-    """runs with the columns epoch_seconds and samples_per_second, warm-up left out.
+    """Return runs with the columns epoch_seconds and samples_per_second, without warm-up.
 
-    Of the epochs the median: one in which the process was stopped, or disturbed, does not count.
+    Epochs count by their median, so one in which the process was stopped or disturbed does not.
     """
     per_epoch = without_warm_up(epochs).groupby(RUN, sort=False)["seconds"].median()
     merged = runs.merge(per_epoch.rename("epoch_seconds"), on=RUN)
@@ -229,15 +234,15 @@ def timed(runs: pd.DataFrame, epochs: pd.DataFrame) -> pd.DataFrame:
 
 
 def with_elapsed(epochs: pd.DataFrame) -> pd.DataFrame:
-    """epochs with the column elapsed: seconds of training of the run until the epoch's end."""
+    """Return epochs with the column elapsed: seconds of training until the end of the epoch."""
     return epochs.assign(elapsed=epochs.groupby(RUN)["seconds"].cumsum())
 
 
 def learning_curve(epochs: pd.DataFrame, column: str) -> pd.DataFrame:
-    """A row per epoch: mean elapsed seconds; mean, low and high of a column over repeated runs.
+    """Return a row per epoch: mean elapsed seconds; mean, low and high of a column over repeats.
 
     Args:
-        epochs: of runs that are repeats of one another, from with_elapsed().
+        epochs: with_elapsed() of runs that are repeats of one another.
     """
     per_epoch = epochs.groupby("epoch")
     return per_epoch.agg(
@@ -249,11 +254,11 @@ def learning_curve(epochs: pd.DataFrame, column: str) -> pd.DataFrame:
 
 
 def without_pauses(intervals: Iterable[tuple[float, ...]]) -> Callable[[float | pd.Series], Any]:
-    """A function from seconds since 1970 to seconds since the start, with the pauses cut out.
+    """Return a function from seconds since 1970 to seconds since the start, without pauses.
 
     Args:
-        intervals: (start, end) of each run, in seconds since 1970; gaps of more than PAUSE between
-            them are cut out.
+        intervals: (start, end) of each run, in seconds since 1970; gaps longer than PAUSE are cut
+            out.
     """
     real: list[float]
     shown: list[float]
@@ -271,7 +276,7 @@ def without_pauses(intervals: Iterable[tuple[float, ...]]) -> Callable[[float | 
 
 
 def makespan(runs: pd.DataFrame) -> float:
-    """Seconds from the start of the first run to the end of the last, pauses cut out."""
+    """Return the seconds from the start of the first run to the end of the last, without pauses."""
     intervals = [
         tuple(map(float, session.split("-")))
         for sessions in runs["sessions"]
@@ -281,18 +286,20 @@ def makespan(runs: pd.DataFrame) -> float:
 
 
 def cores_available(runs: pd.DataFrame) -> int:
-    """How many cores the call could use, added up over the machines."""
+    """Return how many cores the invocation could use, summed over machines."""
     return int(runs.groupby("machine_host")["cores_of_call"].max().sum())
 
 
 def ordered(frame: pd.DataFrame) -> pd.DataFrame:
-    """The combinations of settings, in the order in which they first appear: the config's."""
+    """Return the combinations of settings in order of appearance, which is the config's."""
     return frame.drop_duplicates(SETTINGS)[SETTINGS].reset_index(drop=True)
 
 
 def varying(frame: pd.DataFrame, columns: Iterable[str] = SETTINGS) -> list[str]:
-    """The columns with more than one value; the others need not be shown. That an estimator has no
-    schedule is no other one."""
+    """Return the columns with more than one value; the others need not be shown.
+
+    The missing schedule of an estimator does not count as a value.
+    """
     values = {column: frame[column] for column in columns}
     if "schedule" in values:
         values["schedule"] = values["schedule"].replace(grid.NO_SCHEDULE.label, None)

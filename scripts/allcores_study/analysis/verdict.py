@@ -1,4 +1,4 @@
-"""The findings of a study in sentences made from its tables, the bottom line first. No torch."""
+"""The findings of a study, in sentences made from its tables, the bottom line first. No torch."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from allcores_study.analysis.metrics import Metric
     from allcores_study.analysis.products import Facts
 
-# Columns of runs.csv that make timings incomparable where they differ -> in words.
+# Columns of runs.csv in which comparable timings agree -> in words.
 MIXED = {
     "machine_host": "the machine",
     "machine_processor": "the processor",
@@ -38,7 +38,7 @@ MIXED = {
     "pinned": "whether their processes were pinned to cores",
 }
 OPTIMISTIC = "The best of several scores is an optimistic estimate of its score on new data."
-# Finding on models that are not the best -> what they are, in the order of the sentences.
+# Finding on a model that is not the best -> in words, in the order of the sentences.
 OF_OTHERS = {
     comparison.NOT_SIGNIFICANT: "statistically indistinguishable from it",
     comparison.IDENTICAL: "identical to it in every pair of runs",
@@ -48,13 +48,13 @@ OF_OTHERS = {
     MISSING: "not ranked, because runs are missing",
     UNDEFINED: "not ranked, because the score is not defined in all runs",
 }
-SMALL = 0.01  # a difference of scores between 0 and 1 of which only the table reports how large
+SMALL = 0.01  # smaller differences, of scores between 0 and 1, only stand in the table
 MOST_NAMES = 6  # for each finding
 DISTURBED = "the runs were disturbed"
 
 
 def of_conditions(runs: pd.DataFrame) -> Iterator[str]:
-    """Sentences on conditions that differ between runs."""
+    """Yield sentences on conditions that differ between runs."""
     for column, condition in MIXED.items():
         counts = runs[column].value_counts(sort=False)
         if len(counts) > 1:
@@ -66,13 +66,13 @@ def of_conditions(runs: pd.DataFrame) -> Iterator[str]:
         listed = "; ".join(f"{name}: {comma_separated(rows['model'])}" for name, rows in pairs)
         yield (
             f"The models were trained in different precisions ({listed}). bf16 rounds, which may "
-            "cost accuracy; `precision: fp32` trains all in it."
+            "cost accuracy; `precision: fp32` trains all models in fp32."
         )
     unknown = runs[runs["held_out_unknown"] > 0]
     if len(unknown):
         yield (
-            f"In {count(len(unknown), 'run')}, held-out samples have a category that no training "
-            f"sample has, {unknown['held_out_unknown'].max():,.0f} at most; it counted as none."
+            f"In {count(len(unknown), 'run')}, up to {unknown['held_out_unknown'].max():,.0f} test "
+            "samples have a category that no training sample has; it counted as none."
         )
     resumed = (runs["sessions"].str.count(" ") > 0).sum()
     if resumed:
@@ -80,13 +80,13 @@ def of_conditions(runs: pd.DataFrame) -> Iterator[str]:
     stopped = runs.loc[runs["stopped_seconds"] > 0, "stopped_seconds"]
     if len(stopped):
         yield (
-            f"{count(len(stopped), 'run')} stood still for up to {stopped.max():.0f} s, as by "
-            "Ctrl-Z or a suspended machine, and went on; whole times contain that, speeds do not."
+            f"{count(len(stopped), 'run')} stood still for up to {stopped.max():.0f} s, as after "
+            "Ctrl-Z or while the machine was suspended; total times include that, speeds do not."
         )
 
 
 def of_missing(missing: pd.DataFrame, runs: pd.DataFrame) -> Iterator[str]:
-    """Sentences on the runs that failed and on those that diverged."""
+    """Yield sentences on runs that failed and on runs that diverged."""
     if len(missing):
         yield (
             f"INCOMPLETE: {count(len(missing), 'run')} of {len(missing) + len(runs)} failed and "
@@ -106,12 +106,12 @@ def of_missing(missing: pd.DataFrame, runs: pd.DataFrame) -> Iterator[str]:
 
 def _why_missing(row: pd.Series) -> str:
     if isinstance(row["log"], str):
-        return f"its log says why: {row['log']}"
+        return f"the reason is in its log: {row['log']}"
     return "it was not started, because something that it needs had failed"
 
 
 def lead(frames: dict[str, pd.DataFrame], facts: Facts) -> list[str]:
-    """What is missing or diverged, and the bottom line."""
+    """Return the sentences on what is missing or diverged, and the bottom line."""
     missing = of_missing(frames["missing"], frames["runs"])
     return [*missing, *bottom_line(frames, facts)]
 
@@ -119,12 +119,12 @@ def lead(frames: dict[str, pd.DataFrame], facts: Facts) -> list[str]:
 def sentences(
     frames: dict[str, pd.DataFrame], names: Iterable[str], facts: Facts, notes: Iterable[str] = ()
 ) -> list[str]:
-    """The sentences, those of lead() first.
+    """Return all sentences, those of lead() first.
 
     Args:
         frames: name of a tidy CSV or table -> its frame.
-        names: of the products that have sentences, in the order of these.
-        facts: products.Facts.
+        names: products with sentences, in the order of these.
+        facts: about the study.
         notes: on the data.
     """
     ranked = frames.get("models_table", pd.DataFrame({"finding": []}))
@@ -142,17 +142,17 @@ def sentences(
 
 
 def as_rst(study: str, lines: Iterable[str]) -> str:
-    """For the report's first page."""
-    # A backslash before characters that reStructuredText would take for markup.
+    """Return the sentences as reStructuredText, for the first page of Snakemake's report."""
+    # A backslash before characters that reStructuredText takes for markup.
     plain = [sentence.translate({ord(c): f"\\{c}" for c in "\\*`|_"}) for sentence in lines]
     return f"**{study}**\n\n" + "\n".join(f"* {sentence}" for sentence in plain) + "\n"
 
 
 def bottom_line(frames: dict[str, pd.DataFrame], facts: Facts) -> Iterator[str]:
-    """What was chosen; per model the fastest setups for one run and for many, and what that costs;
-    best scores.
+    """Yield what was chosen, the fastest setups, and the best scores.
 
-    Where there are no speeds to compare, scores come first.
+    For each model, these are the fastest setups for one run and for many runs, and their cost in
+    the score.
     """
     if "sweep_table" in frames:
         yield from sweep.chosen(frames["sweep_table"])
@@ -165,7 +165,7 @@ def bottom_line(frames: dict[str, pd.DataFrame], facts: Facts) -> Iterator[str]:
 
 def _speeds(frames: dict[str, pd.DataFrame], facts: Facts) -> Iterator[str]:
     differences = frames.get("comparison_table")
-    if "speed_table" not in frames:  # there is one setup
+    if "speed_table" not in frames:  # there is only one setup
         return
     for names, rows in by_model(frames["speed_table"]):
         base = base_of(rows, facts)
@@ -190,8 +190,10 @@ def _speeds(frames: dict[str, pd.DataFrame], facts: Facts) -> Iterator[str]:
 
 
 def _best_models(table: pd.DataFrame, metric: Metric) -> Iterator[str]:
-    """The best model and schedule on each dataset, and how the others differ from it; what only a
-    reader of the table needs, such as p values, is left to that."""
+    """Yield the best model and schedule on each dataset, and how the others differ from it.
+
+    p values and the like are left to the table.
+    """
     shown = tidy.varying(table, ["dataset", "train_size"])
     named = ["model", *tidy.varying(table, ["schedule"])]  # as "lenet with cosine"
     for _, group in table.groupby(["dataset", "train_size"], sort=False):
@@ -214,7 +216,7 @@ def _best_models(table: pd.DataFrame, metric: Metric) -> Iterator[str]:
 
 
 def _alike(rows: pd.DataFrame, metric: Metric) -> dict[str, list[pd.Series]]:
-    """What some models are, in the words of OF_OTHERS -> their rows."""
+    """Group models by finding: words, as in OF_OTHERS -> rows."""
     found: dict[str, list[pd.Series]] = {what: [] for what in OF_OTHERS.values()}
     for _, row in rows.iterrows():
         what = OF_OTHERS[row["finding"]]
@@ -225,12 +227,12 @@ def _alike(rows: pd.DataFrame, metric: Metric) -> dict[str, list[pd.Series]]:
 
 
 def _is_small(row: pd.Series, metric: Metric) -> bool:
-    """Whether the difference to the best model is too small to be named in a sentence."""
+    """Return whether the difference to the best model is too small for a sentence."""
     return bool(metric.unit) and abs(row["difference"]) < SMALL
 
 
 def _distance(row: pd.Series, metric: Metric) -> str:
-    """How far a model is from the best one, in brackets; "": that was not tested, or is small."""
+    """Return how far a model is from the best, in brackets; "": not tested, or small."""
     if pd.isna(row["p_corrected"]) or _is_small(row, metric):
         return ""
     direction = "lower" if row["difference"] < 0 else "higher"
@@ -238,7 +240,7 @@ def _distance(row: pd.Series, metric: Metric) -> str:
 
 
 def _title(names: Iterable[str]) -> str:
-    """A model, with its schedule where it is named: an estimator has none."""
+    """Return a model with its schedule, if that is named and the model is no estimator."""
     return " with ".join(name for name in names if name != grid.NO_SCHEDULE.label)
 
 
@@ -250,7 +252,7 @@ def _score(row: pd.Series, metric: Metric) -> str:
 
 
 def _interval(low: float, high: float, metric: Metric) -> str:
-    """In brackets; "": there is none, as of one run."""
+    """Return an interval in brackets; "": there is none, as with one run."""
     if pd.isna(low):
         return ""
     few = "; too few runs to say more" if metric.unit and high - low > WIDEST else ""
@@ -258,7 +260,7 @@ def _interval(low: float, high: float, metric: Metric) -> str:
 
 
 def _best_scores(runs: pd.DataFrame, metric: Metric) -> Iterator[str]:
-    """The best score of each model, and the schedules and setups that reach it."""
+    """Yield the best score of each model, and the schedules and setups that reach it."""
     models = ["dataset", "model", "train_size"]
     groups = runs[runs["score"].notna()].groupby(tidy.SETTINGS, sort=False)
     rows = [
@@ -270,8 +272,8 @@ def _best_scores(runs: pd.DataFrame, metric: Metric) -> Iterator[str]:
     if not rows:
         return
     table = pd.DataFrame(rows)
-    # Means over unequal sets of folds and seeds do not compare: of each model, those count that are
-    # over as many as any, and over the same ones as the first of these.
+    # Means over different sets of folds and seeds are not comparable. For each model, only the
+    # largest set counts, the first one if there are several.
     sizes = table["repeats"].map(len)
     table = table[sizes == sizes.groupby([table[name] for name in models]).transform("max")]
     table = table[table["repeats"] == table.groupby(models)["repeats"].transform("first")]
@@ -294,10 +296,10 @@ def _setup(row: pd.Series) -> str:
 
 
 def _for_one_run(fastest: pd.Series, base: pd.Series, group: pd.DataFrame, others: str) -> str:
-    """The fastest setup for a single run.
+    """Return which setup is fastest for a single run.
 
     Args:
-        others: of wording.left_out().
+        others: from wording.left_out().
     """
     if fastest.name == base.name:
         if (group["note"] == tidy.CONTENDED).any():
@@ -314,7 +316,7 @@ def _named(row: pd.Series) -> str:
 
 
 def _doubt(better: pd.Series, base: pd.Series, divisor: float, base_divisor: float) -> str:
-    """Why it is uncertain that a setup beats the baseline in samples/s per divisor; or ""."""
+    """Return why a setup may not beat the baseline in samples/s per divisor, or ""."""
     if min(better["runs"], base["runs"]) == 1:
         return " (uncertain: too few runs)"
     if tidy.CONTENDED in (better["note"], base["note"]):
@@ -327,11 +329,11 @@ def _for_many_runs(efficient: pd.Series, base: pd.Series, group: pd.DataFrame) -
     doubt = _doubt_of_many(group)
     if efficient.name == base.name:
         return (
-            f"Of many runs, {style.setup_text(base)} trains the most per hour, "
+            f"For many runs, {style.setup_text(base)} trains the most per hour, "
             f"{count(base['cores'], 'core')} each, side by side{doubt}."
         )
     return (
-        f"Of many runs, {style.setup_text(efficient)} trains the most per hour: "
+        f"For many runs, {style.setup_text(efficient)} trains the most per hour: "
         f"{efficient['samples_per_second'] / efficient['cores']:,.1f} samples/s per core against "
         f"{base['samples_per_second'] / base['cores']:,.1f} with {style.setup_text(base)}"
         f"{_doubt(efficient, base, efficient['cores'], base['cores']) or doubt}."
@@ -339,7 +341,7 @@ def _for_many_runs(efficient: pd.Series, base: pd.Series, group: pd.DataFrame) -
 
 
 def _doubt_of_many(group: pd.DataFrame) -> str:
-    """Why it is uncertain what holds of many runs side by side; or ""."""
+    """Return why it is uncertain which setup is best for many runs side by side, or ""."""
     if (group["note"] == tidy.CONTENDED).any():
         return f" (uncertain: {DISTURBED})"
     if group["conditions"].str.startswith("alone").all():
@@ -348,7 +350,7 @@ def _doubt_of_many(group: pd.DataFrame) -> str:
 
 
 def _cost(differences: pd.DataFrame, fastest: pd.Series, facts: Facts) -> str:
-    """How the leading metric of the fastest setup differs from the baseline's."""
+    """Return how the leading metric of the fastest setup differs from the baseline's."""
     metric = facts.metric
     columns = tidy.SPEED_SETTINGS
     rows = differences[(differences[columns] == fastest[columns].to_numpy()).all(axis=1)]

@@ -1,4 +1,4 @@
-"""How names and numbers are written, in sentences and in tables. No torch."""
+"""Format names and numbers for sentences and tables. No torch."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from allcores_study.analysis.metrics import Metric
     from allcores_study.analysis.products import Facts
 
-# A possible difference, or an interval, that covers more of all scores than this says nothing.
+# A difference or interval that covers more of the range of scores than this is uninformative.
 WIDEST = 0.5
 
 
 @dataclass(frozen=True)
 class Number:
-    """How the numbers of a column are written: {pattern} of value times factor, and a unit.
+    """The format of the numbers of a column: {pattern} of value times factor, and a unit.
 
-    With z in a pattern a zero that is one by rounding has no sign.
+    With z in a pattern, a value that is rounded to zero has no sign.
     """
 
     pattern: str
@@ -41,10 +41,10 @@ def percent(digits: int, sign: str = "") -> Number:
 
 
 def number(metric: Metric, sign: str = "") -> Number:
-    """How values of a metrics.Metric are written, or, with a sign, differences of them.
+    """Return the format of values of a metric or, with a sign, of differences of them.
 
     Args:
-        sign: of numbers: "+" for all, "-" for negative ones only.
+        sign: "+" for a sign on all numbers, "-" for one on negative numbers only.
     """
     if not metric.unit:
         return Number(f"{{:{sign}z.4g}}")
@@ -59,11 +59,11 @@ WHOLE = Number("{:,.0f}")
 TIMES = Number("{:.2f}", "×")  # noqa: RUF001 - a multiplication sign
 RATE = Number("{:,.1f}", "samples/s")
 DIFFERENCE = functools.partial(number, sign="+")
-# Beginnings of columns that are written as without them: "packed_seconds" as "seconds".
+# Prefixes that do not change a format: "packed_seconds" is formatted like "seconds".
 SIDES = re.compile("^(one_by_one|packed|predicted|measured|training|core)_")
-# How the numbers of columns without a kind of their own are written.
+# Format of columns that NUMBERS does not name.
 OTHERS = Number("{:.4g}")
-# Column -> how its numbers are written, in all tables, or a function of the leading Metric.
+# Column -> its format in all tables, or a function of the leading metric that returns it.
 NUMBERS: dict[str, Number | Callable[[Metric], Number]] = {
     **dict.fromkeys(("nodes", "workers", "cores", "runs", "pairs", "samples"), WHOLE),
     **dict.fromkeys(("folds", "chosen", "diverged", "reached"), WHOLE),
@@ -90,12 +90,12 @@ def formats(
     own: dict[str, Number | Callable[[Metric], Number]] | None = None,
     others: Number = OTHERS,
 ) -> dict[str, Number]:
-    """How the numbers of a table are written: {column: Number}; other columns are texts.
+    """Return column -> Number for the columns of a table that hold numbers; others are texts.
 
     Args:
-        metrics: the metrics.Metric objects of the study, the leading one first.
-        own: the columns that this table writes otherwise than NUMBERS.
-        others: of columns that neither names.
+        metrics: of the study, the leading one first.
+        own: formats of this table that differ from NUMBERS.
+        others: format of columns that neither names.
     """
     known = NUMBERS | {metric.name: number(metric) for metric in metrics} | (own or {})
     found = {}
@@ -109,7 +109,7 @@ def formats(
 
 
 def _is_of_numbers(values: pd.Series) -> bool:
-    """Whether a column has numbers; an empty one is taken for one of texts."""
+    """Return whether a column has numbers; an empty one counts as text."""
     return is_numeric_dtype(values) and not is_bool_dtype(values) and values.notna().any()
 
 
@@ -122,13 +122,13 @@ def comma_separated(values: Iterable[object]) -> str:
 
 
 def in_a_row(values: Sequence[str]) -> str:
-    """ "a", "a and b", or "a, b and c"."""
+    """Join texts: "a", "a and b", or "a, b and c"."""
     *others, last = values
     return f"{comma_separated(others)} and {last}" if others else last
 
 
 def one_of(values: list[str], most: int = 3) -> str:
-    """Equally good alternatives in words: "a, or b, or 3 others"."""
+    """Join equally good alternatives: "a, or b, or 3 others"."""
     others = [f"{len(values) - most} others"] if len(values) > most + 1 else values[most:]
     return ", or ".join([*values[:most], *others])
 
@@ -138,7 +138,7 @@ def count(number: int, noun: str) -> str:
 
 
 def by_model(table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """(what is trained, its rows) for each model, dataset, schedule and size in the table."""
+    """Yield (what is trained, its rows) for each model, dataset, schedule and size in a table."""
     columns = [c for c in ("model", "dataset", "schedule", "train_size") if c in table]
     shown = ["model", *tidy.varying(table, [c for c in columns if c != "model"])]
     for names, group in table.groupby(shown, sort=False):
@@ -150,13 +150,13 @@ def mark(row: pd.Series) -> str:
 
 
 def base_of(group: pd.DataFrame, facts: Facts) -> pd.Series | None:
-    """The row of the baseline with the fewest cores; None: it is missing."""
+    """Return the row of the baseline with the fewest cores; None: it is missing."""
     base = group[group["strategy"] == facts.baseline].sort_values("cores", kind="stable")
     return None if base.empty else base.iloc[0]
 
 
 def possible(limit: float, metric: Metric) -> str:
-    """How large a difference is possible, in words: they say nothing of one that no score has."""
+    """Return how large a difference may be, in words; very large limits are not named."""
     least, most = (0, 1) if metric.unit else metric.bounds
     if None not in (least, most) and limit > WIDEST * (most - least):  # type: ignore[operator]
         return "the runs are too few to say how much it may differ"
@@ -164,14 +164,18 @@ def possible(limit: float, metric: Metric) -> str:
 
 
 def comparable(group: pd.DataFrame, base: pd.Series, facts: Facts) -> pd.DataFrame:
-    """The rows of a model that compare with a baseline: timed under the same conditions, and other
-    than those that compute just what the baseline does."""
+    """Return the rows of a model that can be compared with a baseline.
+
+    They were timed under the same conditions, and do not just repeat the baseline's computation.
+    """
     return group[(group["note"] != tidy.OTHER_CONDITIONS) & ~_repeats(group, base, facts)]
 
 
 def _repeats(group: pd.DataFrame, base: pd.Series, facts: Facts) -> pd.Series:
-    """Which rows compute just what the baseline does: a lone worker of a strategy that then has
-    nobody to exchange with, with as many threads."""
+    """Return which rows repeat the baseline's computation.
+
+    Each has one worker, which has nobody to exchange with, and as many threads.
+    """
     if base["strategy"] not in facts.alone or base["workers"] > 1:
         return pd.Series(False, group.index)
     is_lone = group["strategy"].isin(facts.alone) & (group["workers"] == 1)
@@ -179,7 +183,7 @@ def _repeats(group: pd.DataFrame, base: pd.Series, facts: Facts) -> pd.Series:
 
 
 def left_out(group: pd.DataFrame, base: pd.Series, facts: Facts, fastest: pd.Series) -> str:
-    """A sentence on rows that were timed to be faster than the fastest of comparable(); or ""."""
+    """Return a remark on rows that were faster than the fastest of comparable(), or ""."""
     faster = group[group["samples_per_second"] > fastest["samples_per_second"]]
     is_other = faster["note"] == tidy.OTHER_CONDITIONS
     repeats, others = faster[_repeats(faster, base, facts) & ~is_other], faster[is_other]
@@ -189,7 +193,7 @@ def left_out(group: pd.DataFrame, base: pd.Series, facts: Facts, fastest: pd.Ser
         ratio = most["samples_per_second"] / base["samples_per_second"]
         parts.append(
             f"{style.setup_text(most)} computes the same as {style.setup_text(base)} and was timed "
-            f"at {ratio:.2f} x: so much do runs vary"
+            f"at {ratio:.2f} x, which is how much runs vary"
         )
     if len(others):
         names = comma_separated(style.setup_text(row) for _, row in others.iterrows())

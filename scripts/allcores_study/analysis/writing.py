@@ -1,4 +1,4 @@
-"""Write the files of a study: tidy CSVs, tables and figures, and pages, each self-contained."""
+"""Write the files of a study: tidy CSVs, tables, figures and self-contained pages."""
 
 from __future__ import annotations
 
@@ -28,20 +28,19 @@ if TYPE_CHECKING:
     from allcores_study.analysis.wording import Number
 
 TEMPLATES = Path(__file__).parent / "templates"
-# The page opens with at most so many sentences, figures and tables; of further figures so many are
-# shown, the others are folded.
+# The page opens with at most LEAD sentences and LEADING figures or tables. UNFOLDED further figures
+# are shown, the others are folded.
 LEAD, LEADING, UNFOLDED = 4, 3, 7
-# Markup of reStructuredText in captions -> HTML.
+# reStructuredText markup in captions -> HTML element.
 MARKUP = {r"``(.+?)``": "code", r"\*\*(.+?)\*\*": "b", r"\*(.+?)\*": "i"}
 
 
 def write(study: Study, again: str, cores: int = 1) -> None:
-    """Write all files of a Study: tidy CSVs, tables, figures, and a page that shows them.
+    """Write all files of a study: tidy CSVs, tables, figures, and a page that shows them.
 
     Args:
-        study: a study.Study.
-        again: the command that makes all of this again, to be shown.
-        cores: how many figures are drawn at once.
+        again: the command that rebuilds all of this, for the page.
+        cores: how many figures to draw at once.
 
     Raises:
         ValueError: a result is damaged, or belongs to another run than the config's.
@@ -49,7 +48,7 @@ def write(study: Study, again: str, cores: int = 1) -> None:
     """
     folder = Path(study.place)
     folder.mkdir(parents=True, exist_ok=True)
-    made_of = study.made_of  # before a metric of the user's is loaded, which may change sys.path
+    made_of = study.made_of  # before loading a user's metric, which may change sys.path
     frames = collect.of_study(study)
     predictions = frames.pop("predictions")
     predictions.to_parquet(study.predictions, index=False)
@@ -73,7 +72,7 @@ def write(study: Study, again: str, cores: int = 1) -> None:
 
 
 def _write_table(product: Product, frames: dict[str, Any], folder: Path) -> pd.DataFrame:
-    """Write a table as CSV and HTML; returns it as it is read."""
+    """Write a table as CSV and HTML, and return it as read from the CSV."""
     table = products.load(product.name).table(**{name: frames[name] for name in product.inputs})
     stem = folder / product.name
     table.to_csv(f"{stem}.csv", index=False)
@@ -84,14 +83,14 @@ def _write_table(product: Product, frames: dict[str, Any], folder: Path) -> pd.D
 def _write_figures(
     figures: list[Product], frames: dict[str, Any], folder: Path, cores: int
 ) -> None:
-    """Write figures as PNG and SVG, in as many processes forked from this one as there are cores.
+    """Write figures as PNG and SVG, in `cores` processes forked from this one.
 
     Raises:
-        ValueError: such a process was killed.
+        ValueError: one of these processes was killed.
     """
-    for product in figures:  # here, so that fingerprint.loaded() sees what they import
+    for product in figures:  # in this process, so that fingerprint.loaded() sees the imports
         products.load(product.name)
-    # Forked processes inherit the frames; the arguments of each task would be pickled.
+    # Forked processes inherit the frames; as arguments of tasks they would be pickled.
     forked = get_context("fork"), _keep, (frames, folder, os.getpid())
     figures = figures[::-1]  # the last ones take longest
     try:
@@ -99,20 +98,22 @@ def _write_figures(
             for product, seconds in zip(figures, pool.map(_write_figure, figures), strict=True):
                 print(f"{seconds:5.2f} s  {product.name}", flush=True)
     except BrokenProcessPool:
-        raise ValueError("a process that drew figures was killed; is memory short?") from None
+        raise ValueError(
+            "a process that drew figures was killed; it may have run out of memory"
+        ) from None
 
 
 DRAWN: dict[str, Any] = {}  # the frames and the folder, in a process that draws
 
 
 def _keep(frames: dict[str, Any], folder: Path, parent: int) -> None:
-    """Begin a process that draws figures from these frames."""
+    """Keep the frames for the figures that this process draws."""
     lifetime.die_with_parent(parent)
     DRAWN.update(frames=frames, folder=folder)
 
 
 def _write_figure(product: Product) -> float:
-    """Write a figure as PNG and SVG; returns the seconds that it took."""
+    """Write a figure as PNG and SVG, and return the seconds it took."""
     began = time.perf_counter()
     inputs = {name: DRAWN["frames"][name] for name in product.inputs}
     is_empty = next(iter(inputs.values())).empty
@@ -122,14 +123,13 @@ def _write_figure(product: Product) -> float:
 
 
 def _write_report(study: Study, frames: dict[str, Any], again: str) -> list[str]:
-    """Write the page of a study.Study; its figures must already be there as SVG.
+    """Write the page of a study, and return the sentences of the verdict.
+
+    The figures must already exist as SVG.
 
     Args:
         frames: name of a tidy CSV or table -> its frame.
-        again: the command that makes all of this again.
-
-    Returns:
-        The sentences of the verdict.
+        again: the command that rebuilds all of this.
     """
     facts = study.facts
     names = [product.name for product in study.products if product.inputs_of_sentences]
@@ -163,7 +163,7 @@ def _write_report(study: Study, frames: dict[str, Any], again: str) -> list[str]
 
 
 def _section_names(leading: list[dict[str, Any]], others: list[dict[str, Any]]) -> list[str]:
-    """The sections of the other blocks, that of the first leading block before the others."""
+    """Return the sections of the other blocks, that of the first leading block first."""
     names = {block["section"] for block in others}
     first = [block["section"] for block in leading[:1] if block["section"] in names]
     return list(dict.fromkeys([*first, *sorted(names)]))
@@ -176,7 +176,7 @@ def _in_html(sentence: str) -> str:
 def _blocks(
     folder: Path, frames: dict[str, Any], study_products: list[Product], facts: Facts
 ) -> list[dict[str, Any]]:
-    """The blocks of the page: figures with the tables they show, and tables without a figure."""
+    """Return the blocks of the page: figures with their tables, and tables without a figure."""
     sheets = {
         product.name: sheet(product, frames[product.name], facts)
         for product in study_products
@@ -195,8 +195,11 @@ def _blocks(
 
 
 def described(product: Product, facts: Facts) -> dict[str, Any]:
-    """What a page says of a product: its title, section and caption; for a paper also a label that
-    no other study has, and the first sentence of the caption."""
+    """Return the title, section and caption of a product, for a page.
+
+    For a paper, there are also a label that no other study has, and the first sentence of the
+    caption.
+    """
     plain = facts.filled(product.caption)
     plain = plain[0].upper() + plain[1:]
     caption, paper = escape(plain, quote=False), re.split(r"[.;:] ", plain, maxsplit=1)[0]
@@ -212,10 +215,10 @@ def described(product: Product, facts: Facts) -> dict[str, Any]:
 def sheet(
     product: Product, frame: pd.DataFrame, facts: Facts, is_whole: bool = False
 ) -> dict[str, Any]:
-    """The argument of the templates' macro `sheet`: a table with its title and caption.
+    """Return the argument of the templates' macro `sheet`: a table with its title and caption.
 
     Args:
-        is_whole: whether all columns are shown at once, not those first in which rows are compared.
+        is_whole: show all columns at first, not only those in which rows are compared.
     """
     module = products.load(product.name)
     compared = getattr(module, "COMPARED", None)
@@ -231,12 +234,13 @@ def sheet(
 def cells(
     frame: pd.DataFrame, formats: dict[str, Number], compared: Iterable[str] | None = None
 ) -> dict[str, Any]:
-    """Heads and rows of a table in HTML.
+    """Return the headings and rows of a table for HTML.
 
     Args:
-        formats: column -> wording.Number; other columns are texts. Missing values are left empty.
-        compared: the columns to show at first, with those settings in which the rows differ; None:
-            all.
+        formats: column -> wording.Number; other columns are texts. Missing values become empty
+            cells.
+        compared: columns to show at first, in addition to the settings in which the rows differ;
+            None: all.
     """
     same = [name for name in tidy.SETTINGS if name in frame and frame[name].nunique() == 1]
     shared = ", ".join(f"{name.replace('_', ' ')}: {frame[name].iloc[0]}" for name in same)
@@ -262,7 +266,7 @@ def cells(
 
 
 def _cells(values: pd.Series, number: Number | None) -> list[dict[str, Any]]:
-    """The text of each value, and the value to sort by."""
+    """Return the text of each value, and the value to sort by."""
     return [
         {"text": "", "value": ""}
         if pd.isna(value)
@@ -277,17 +281,17 @@ def _templates() -> jinja2.Environment:
 
 
 def _page(template: str, **values: Any) -> str:
-    """A self-contained page made from one of the templates."""
+    """Render one of the templates as a self-contained page."""
     return _templates().get_template(f"{template}.html").render(**values)
 
 
 def of_table(product: Product, frame: pd.DataFrame, facts: Facts) -> str:
-    """The page of one table."""
+    """Return the page of one table."""
     return _page("page", title=product.title, table=sheet(product, frame, facts, is_whole=True))
 
 
 def _inline(svg: str, name: str) -> str:
-    """An SVG file as part of a page with others: its ids get the name as a prefix."""
+    """Return an SVG for a page with others: its ids get the name as a prefix."""
     svg = re.sub("<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     svg = re.sub(r'\bid="', f'id="{name}-', svg)
     return re.sub(r'(url\(#|href="#)', rf"\g<1>{name}-", svg)

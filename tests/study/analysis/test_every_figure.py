@@ -45,7 +45,7 @@ AXES = {
     "accuracy_figure": ["accuracy (%) on the test folds"],
     "confusion_figure": ["predicted class", "true class", "% of the true class"],
     "elapsed_figure": ["cores", "training time per 1,000 samples (s)"],
-    "learning_curve_figure": ["epoch", "training time (s)", "held-out accuracy (%)"],
+    "learning_curve_figure": ["epoch", "training time (s)", "accuracy (%) on the test folds"],
     "loss_figure": ["training time (s)", "training loss"],
     "packing_figure": ["time since the first run began (min)", "busy cores"],
     "phases_figure": ["time per epoch (s)"],

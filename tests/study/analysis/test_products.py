@@ -97,4 +97,6 @@ def test_what_a_figure_imports_counts_and_a_killed_process_that_draws_is_named(t
     killed = "__import__('os').kill(__import__('os').getpid(), 9)"
     project.edit(figure, "looks.MARKER", killed)
     said = project.call("report_first", expect=1)
-    assert "report.py: a process that drew figures was killed; is memory short?" in said
+    assert (
+        "report.py: a process that drew figures was killed; it may have run out of memory" in said
+    )

@@ -130,8 +130,8 @@ def test_methods_say_what_the_data_are():
     }
     info |= {"classes": ["no", "yes"], "class_counts": [40, 20]}
     assert methods._of_data(info) == (
-        "60 rows of 1 number and 1 column of categories, one-hot encoded, numbers standardised by "
-        "mean and standard deviation of the training part; 2 classes (no: 40, yes: 20)"
+        "60 rows of 1 number and 1 column of categories, one-hot encoded, numbers standardised "
+        "with mean and standard deviation of the training set; 2 classes (no: 40, yes: 20)"
     )
     images = {
         "shape": [100, 3, 8, 8],
@@ -145,7 +145,7 @@ def test_methods_say_what_the_data_are():
     assert methods._of_data(many).endswith("20 classes (5 to 5 samples each)")
     numbers = images | {"classes": None, "scale": False, "task": "regression", "output_names": None}
     assert methods._of_data(numbers).endswith(
-        "not scaled; targets standardised by mean and standard deviation of the training part for "
+        "not scaled; targets standardised with mean and standard deviation of the training set for "
         "training"
     )
     texts = info | {"columns": columns[1:]}
@@ -159,7 +159,7 @@ def test_a_metric_that_some_runs_lack_is_named():
     runs["roc_auc"] = [0.5, math.nan, 0.6, math.nan, math.nan]
     facts = dataclasses.replace(FACTS, metrics=(Metric.of("accuracy"), Metric.of("roc_auc")))
     (said,) = products.load("accuracy_table").sentences(runs, facts)
-    assert said.startswith("ROC AUC is undefined for the held-out samples of 2 of 4 runs")
+    assert said.startswith("ROC AUC is undefined for the test samples of 2 of 4 runs")
 
 
 def test_how_it_was_split_is_said():
@@ -172,7 +172,7 @@ def test_how_it_was_split_is_said():
         (by_group, "stratified 2-fold cross-validation, groups held out as a whole"),
     ):
         ((_, said),) = methods._splits(runs_of(rows), [run], FACTS)
-        assert said == f"{how}; 100 samples to train on, 10 held out"
+        assert said == f"{how}; 100 training samples, 10 test samples"
     assert ("learning-rate schedules", "warm with warm up 0.25") in [*methods._of_networks([run])]
 
 

@@ -142,13 +142,13 @@ def test_the_bottom_line():
     assert said_first(RUNS) == [
         "mlp: ddp, 2 workers trains a single run fastest, 2.00 times as fast as serial. Its "
         "accuracy does not differ significantly from that with serial; the runs are too few to say "
-        "how much it may differ. Of many runs, serial trains the most per hour, 1 core each, side "
+        "how much it may differ. For many runs, serial trains the most per hour, 1 core each, side "
         "by side (uncertain: each was timed alone, and runs side by side slow each other down)."
     ]
     assert said_first([*map(packed, RUNS)])[0].endswith("1 core each, side by side.")
     slow = [made("ddp", 2, fold, 0.8, 30.0 + fold) for fold in range(2)]
     (said,) = said_first(RUNS[:2] + slow)
-    assert said.startswith("mlp: nothing trains a single run faster than serial. Of many")
+    assert said.startswith("mlp: nothing trains a single run faster than serial. For many")
     fast = [made("ddp", 2, fold, [0.8, 0.9][fold], 3.0) for fold in range(2)]
     (said,) = said_first(RUNS[:2] + fast)
     assert "Its accuracy is the same as with serial in every pair of runs." in said
@@ -226,8 +226,8 @@ def test_packing_table():
     assert whole["over_bound"] == pytest.approx(13 / 12.5)
     said = list(products.load("packing_table").sentences(read_back(table)))
     assert said == [
-        "Packing 2 runs onto the cores is 1.54 x as fast as running them one after the other with "
-        "serial: 13 s against 20 s."
+        "Packing 2 runs onto the cores is 1.54 times as fast as running them one after the other "
+        "with serial: 13 s against 20 s."
     ]
 
 

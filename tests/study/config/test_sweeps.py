@@ -108,7 +108,7 @@ def test_a_selection_is_scikit_learns_nested_cross_validation(tmp_path):
     trained = run_files.below(project.results)
     assert len(trained) == len(RATES) * OUTER * INNER + OUTER
     said = (results / "verdict.rst").read_text()
-    assert "* mlp: chosen on the training part alone, of 3 candidates in 2 choices (one for" in said
+    assert "* mlp: one of 3 candidates was chosen for each fold and seed, on the" in said
     assert "mlp: choosing took" in said
     assert len(pd.read_csv(results / "sweep_table.csv")) == len(RATES)
     assert project.planned() == {}

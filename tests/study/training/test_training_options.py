@@ -218,7 +218,7 @@ def test_the_methods_paragraph_says_how_it_was_trained():
     run = vary(clip_norm=1.0, validation=0.1, patience=5)
     said = methods.of_model(run)
     assert "gradients clipped at a norm of 1, " in said
-    assert "lowest loss on 10 % of the training part, held back for this, stopped after 5" in said
+    assert "lowest loss on 10 % of the training set, held back for this, stopped after 5" in said
     assert "moving average of the weights with decay 0.99" in methods.of_model(vary(ema=0.99))
     loss = Choice("", "CrossEntropyLoss", {"label_smoothing": 0.2, "weight": "balanced"})
     said = methods.of_model(vary(loss=loss))
@@ -249,7 +249,7 @@ def test_the_methods_paragraph_says_how_candidates_were_chosen(ordered):
     assert said.startswith("lr: 2 candidates, drawn by lot; the best mean ")
     if ordered:
         assert "in 3 inner folds, each scored after training on the earlier ones of the" in said
-        assert said.endswith("then trained on all of it but its validation part")
+        assert said.endswith("then trained on all of it except its validation part")
     else:
-        assert "in 3-fold cross-validation of the training part" in said
+        assert "in 3-fold cross-validation of the training set" in said
         assert said.endswith("then trained on all of it")

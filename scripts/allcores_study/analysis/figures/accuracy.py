@@ -1,4 +1,4 @@
-"""Plot scores: all models on one axis, every run as a dot, means of repeats with 95 % intervals."""
+"""Plot the scores of all models: every run as a dot, the mean with its 95 % interval."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ LEADING = 4
 CAPTION = """
 {metric} on the test folds, the best at the top. Faint dots: single runs (folds and seeds). Marker:
 their mean. Bar: its 95 % interval, corrected for folds that share training samples. Colour: the
-model. Dashed line, or a number at the axis where that is far away: the {metric} of always
-predicting the most frequent class. Triangles: published scores. Runs that diverged are counted in
-the label, not averaged.
+model. Dashed line: the {metric} of always predicting the most frequent class; if that is far away,
+the axis gives it as a number. Triangles: published scores. Runs that diverged are counted in the
+label, not averaged.
 """
-MOST_ROWS = 40  # the best of more are drawn
+MOST_ROWS = 40  # if there are more, the best are drawn
 
 
 def figure(runs: pd.DataFrame, classes: pd.DataFrame, facts: Facts) -> Figure:
-    """One panel per dataset and training-set size; a row per model, schedule and setup."""
+    """Draw one panel per dataset and training-set size: a row per model, schedule and setup."""
     colours = style.models(runs["model"])
     places = list(runs.groupby(["dataset", "train_size"], sort=False))
     most = min(MOST_ROWS, max(group.groupby(tidy.SETTINGS).ngroups for _, group in places))
@@ -40,7 +40,7 @@ def figure(runs: pd.DataFrame, classes: pd.DataFrame, facts: Facts) -> Figure:
     named = tidy.varying(runs, ["schedule", "strategy", "nodes", "workers", "threads"])
     for panel, ((dataset, train_size), group) in zip(panels, places, strict=True):
         rows = [repeats for _, repeats in group.groupby(tidy.SETTINGS, sort=False)]
-        # Without a score, NaN, rows come last.
+        # Rows without a score, NaN, come last.
         rows.sort(key=lambda repeats: -facts.metric.sign * repeats["score"].mean())
         rows = rows[:MOST_ROWS]
         for row, repeats in enumerate(rows):
@@ -55,7 +55,7 @@ def figure(runs: pd.DataFrame, classes: pd.DataFrame, facts: Facts) -> Figure:
 
 
 def _draw(panel: Axes, row: int, repeats: pd.DataFrame, colour: str, facts: Facts) -> None:
-    """Draw the runs of one setup, their mean, its interval, and what others have published."""
+    """Draw the runs of one setup, their mean, its interval, and published scores."""
     scores = facts.metric.scale * repeats["score"].to_numpy()
     mean = np.nanmean(scores) if not np.isnan(scores).all() else np.nan
     low, high = facts.metric.scale * np.array(comparison.interval(repeats, facts.metric))
@@ -75,12 +75,12 @@ def _draw_chance(panel: Axes, classes: pd.DataFrame) -> None:
     chance, (low, high) = 100 * samples.max() / samples.sum(), panel.get_xlim()
     if low - chance < high - low:
         panel.axvline(chance, color="0.5", ls="--", lw=1)
-    else:  # a line would leave all scores on top of each other
+    else:  # a line that far away would squeeze all scores together
         panel.set_xlabel(f"{panel.get_xlabel()}; most frequent class: {chance:.1f}")
 
 
 def _label(repeats: pd.DataFrame, named: list[str]) -> str:
-    """The model, with the schedule and the setup where these differ between rows."""
+    """Return the model, with the schedule and the setup if these differ between rows."""
     first, diverged = repeats.iloc[0], repeats["diverged"].count()
     parts = [first["model"]]
     if "schedule" in named and first["schedule"] != grid.NO_SCHEDULE.label:

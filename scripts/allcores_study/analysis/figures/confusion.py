@@ -1,4 +1,4 @@
-"""Plot which classes are mistaken for which, pooled over folds, seeds and schedules."""
+"""Plot confusion matrices, pooled over folds, seeds and schedules."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ SECTION = "{metric}"
 WHEN = "classes"
 ORDER = 64
 CAPTION = """
-Confusion matrices on the held-out samples: each row shows, in per cent, what the samples of one
-class were predicted to be. Pooled over folds, seeds and schedules of the strategy ``{baseline}``.
-Of more than 24 models the first are shown.
+Confusion matrices on the test folds. Each row shows how the samples of one class were classified,
+in per cent. Samples are pooled over folds, seeds and schedules of the strategy ``{baseline}``. If
+there are more than 24 models, only the first are drawn.
 """
 
 MOST_NUMBERS = 12  # classes; with more, the numbers would not fit into their boxes
-MOST_LABELS = 25  # per axis; of more classes, every second or third has its name there
+MOST_LABELS = 25  # per axis; with more classes, only every second or third is named
 
 
 def figure(confusion: pd.DataFrame, facts: Facts) -> Figure:
-    """One panel per dataset and model, of the baseline's runs; each row sums to 100 %."""
+    """Draw one panel per dataset and model, from the baseline's runs; each row sums to 100 %."""
     pooled = confusion[confusion["strategy"] == facts.baseline]
     letters = pooled["true"].astype(str).str.len().max()
     size = {"width": 4.1 + 0.06 * letters, "height": 3.4 + 0.04 * letters, "columns": 3}
@@ -42,7 +42,7 @@ def figure(confusion: pd.DataFrame, facts: Facts) -> Figure:
         order = list(dict.fromkeys(group["true"]))
         counts = counts.reindex(index=order, columns=order).fillna(0)
         percent = 100 * counts.div(counts.sum(axis=1), axis=0)
-        # seaborn's heatmap draws the whole figure again for each panel, to see what overlaps.
+        # imshow, because seaborn's heatmap draws the whole figure again for each panel.
         panel.grid(visible=False)
         image = panel.imshow(percent, cmap="Greys", vmin=0, vmax=100)
         shown = range(0, len(order), -(-len(order) // MOST_LABELS))

@@ -1,4 +1,4 @@
-"""Plot elapsed training time against the number of cores, with published times."""
+"""Plot training time against the number of cores, with published times."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ WHEN = "references"
 ORDER = 31
 LEADING = 2
 CAPTION = """
-Training time per 1,000 samples against the number of cores, both axes logarithmic. The dashed line
-is ideal scaling from the run with the fewest cores. Hollow squares and dotted lines are published
-times per 1,000 samples; in a short run, start-up and first batches weigh more.
+Training time per 1,000 samples by number of cores, both axes logarithmic. Dashed line: ideal
+scaling from the run with the fewest cores. Hollow squares and dotted lines: published times. In a
+short run, start-up and first batches weigh more.
 """
 
 
 def figure(speed_table: pd.DataFrame, facts: Facts) -> Figure:
-    """One panel per model, both axes logarithmic; hollow grey marks are published times."""
+    """Draw one panel per model, both axes logarithmic; hollow grey marks are published times."""
     speeds = speed_table.assign(per_1000=1000 * speed_table["seconds"] / speed_table["samples"])
     colours = style.strategies(speeds["strategy"])
     figure, panels = style.panels_of(speeds, width=4.6, height=3.8)
@@ -55,7 +55,7 @@ def figure(speed_table: pd.DataFrame, facts: Facts) -> Figure:
 
 
 def _references(panel: Axes, references: list[dict[str, Any]]) -> None:
-    """Draw published times: a hollow mark, or a line where the number of cores is unknown."""
+    """Draw published times as hollow marks, or as lines if the number of cores is unknown."""
     for reference in references:
         seconds = 1000 * reference["seconds"] / reference["images"]
         cores = reference.get("cores")

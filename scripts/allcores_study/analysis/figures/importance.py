@@ -1,4 +1,4 @@
-"""Plot which swept keys mattered for the score, and the candidates as lines across the keys."""
+"""Plot the importance of swept keys, and the candidates as lines across the keys."""
 
 from __future__ import annotations
 
@@ -28,19 +28,20 @@ SECTION = "{metric}"
 WHEN = "swept_widely"
 ORDER = 59
 CAPTION = """
-Left: how much worse a random forest predicts the mean {metric} of the candidates of a sweep when
-the values of one key are shuffled among them (scikit-learn's permutation importance), as a share of
-all keys' importance. *predicted*: the share of the variance of {metric} that the forest predicts of
-candidates that it was not grown from; where that is little, the bars say little. Candidates that
-were eliminated count with their last {metric}. Right: each candidate is a line across the keys, the
-most important ones first, eight at most; the best one is drawn thick.
+Importance of the swept keys for the mean {metric} (left) and the candidates (right). Bars: how much
+worse a random forest predicts the {metric} of the candidates if the values of one key are shuffled
+among them (scikit-learn's permutation importance), as a share of all keys' importance. *predicted*:
+the share of the variance of {metric} that the forest predicts for candidates that it was not fitted
+to. If that is small, the bars mean little. Candidates that were eliminated count with their last
+{metric}. Lines: one for each candidate, across the most important keys, eight at most. The thick
+line is the best candidate.
 """
 MOST_KEYS = 8
 TREES, REPEATS = 100, 10
 
 
 def figure(candidates: pd.DataFrame, facts: Facts) -> Figure:
-    """Two panels for each model whose candidates differ in several keys."""
+    """Draw two panels for each model whose candidates differ in several keys."""
     swept = [
         (model, _of_candidates(group)) for model, group in candidates.groupby("model", sort=False)
     ]
@@ -50,7 +51,7 @@ def figure(candidates: pd.DataFrame, facts: Facts) -> Figure:
         if len(frame.columns) > 2 and len(frame) >= LEAST_CANDIDATES
     ]
     if not swept:
-        return style.empty(f"less than {LEAST_CANDIDATES} candidates have a score")
+        return style.empty(f"fewer than {LEAST_CANDIDATES} candidates have a score")
     figure, axes = style.panels(2 * len(swept), columns=2, width=5.2)
     for place, (model, frame) in enumerate(swept):
         shares, predicted = importance(frame)
@@ -68,12 +69,15 @@ def figure(candidates: pd.DataFrame, facts: Facts) -> Figure:
 
 
 def importance(frame: pd.DataFrame) -> tuple[pd.Series, float]:
-    """(the share of each key, a Series of key -> 0..1; R2 on candidates out of the bag).
+    """Return the importance of each key, and how well a random forest predicts the score.
 
     Breiman: Random Forests. Machine Learning 45, 2001.
 
     Args:
-        frame: a row per candidate: keys as numbers, and `score`.
+        frame: a row per candidate: the keys, and `score`.
+
+    Returns:
+        (key -> share of the importance in 0..1, R2 on out-of-bag candidates).
     """
     inputs, scores = frame.drop(columns="score").apply(_numbers), frame["score"].to_numpy()
     scaled = pd.DataFrame({key: _positions(values)[0] for key, values in inputs.items()})
@@ -85,7 +89,7 @@ def importance(frame: pd.DataFrame) -> tuple[pd.Series, float]:
 
 
 def _of_candidates(group: pd.DataFrame) -> pd.DataFrame:
-    """A row per candidate: the keys that differ, and the mean score over folds and seeds."""
+    """Return a row per candidate: the keys that differ, and the mean score over folds and seeds."""
     scored = group.dropna(subset=["score"])
     keys = [
         name
@@ -97,7 +101,7 @@ def _of_candidates(group: pd.DataFrame) -> pd.DataFrame:
 
 
 def _draw_candidates(panel: Axes, frame: pd.DataFrame, metric: Metric) -> LineCollection:
-    """Draw a line per candidate across the keys; returns what a colour bar needs."""
+    """Draw a line per candidate across the keys, and return what a colour bar needs."""
     keys = [*frame.columns[:-1]]
     places = np.stack([_positions(_numbers(frame[key]))[0] for key in keys], axis=1)
     order = np.argsort(metric.sign * frame["score"].to_numpy(), kind="stable")
@@ -118,7 +122,7 @@ def _draw_candidates(panel: Axes, frame: pd.DataFrame, metric: Metric) -> LineCo
 
 
 def _positions(values: pd.Series) -> tuple[pd.Series, tuple[float | str, float | str]]:
-    """(the values in 0..1, (the least, the largest)); of WIDE ranges by their logarithm."""
+    """Return (the values in 0..1, (the least, the largest)); WIDE ranges become logarithms."""
     numbers, ends = values, (values.min(), values.max())
     if not isinstance(values.iloc[0], Real):
         known = sorted(values.unique(), key=in_order)
@@ -132,7 +136,7 @@ def _positions(values: pd.Series) -> tuple[pd.Series, tuple[float | str, float |
 
 
 def _numbers(values: pd.Series) -> pd.Series:
-    """Numbers as they are; if there are others, such as None of an estimator, all as texts."""
+    """Return numbers unchanged; if there are other values, such as None, all become texts."""
     are_numbers = values.map(lambda value: isinstance(value, Real) and not isinstance(value, bool))
     return values.astype(float) if are_numbers.all() and values.notna().all() else values.map(str)
 

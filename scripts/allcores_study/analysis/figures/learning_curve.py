@@ -1,4 +1,4 @@
-"""Plot held-out accuracy against epochs and against training time."""
+"""Plot scores on the test folds against epochs and against training time."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ SECTION = "{metric}"
 WHEN = "curves"
 ORDER = 61
 CAPTION = """
-Held-out {curve} against epochs and against training time (without evaluation): the mean over folds
-and seeds, and their range as a band. Colour is the strategy, line style the number of workers.
+{curve} on the test folds by epoch and by training time, without evaluation. Line: the mean over
+folds and seeds. Band: their range. Colour: the strategy. Line style: the number of workers.
 """
 
 AXES = {"epoch": "epoch", "elapsed": "training time (s)"}
 
 
 def figure(epochs: pd.DataFrame, facts: Facts) -> Figure:
-    """Two panels per dataset, model and schedule: mean over folds and seeds, range as a band."""
+    """Draw two panels per dataset, model and schedule: the mean of repeats, the range as a band."""
     epochs = tidy.with_elapsed(epochs)
     colours = style.strategies(epochs["strategy"])
     workers = sorted(epochs["workers"].unique())
@@ -48,6 +48,6 @@ def figure(epochs: pd.DataFrame, facts: Facts) -> Figure:
         for panel, label in zip(pair, AXES.values(), strict=True):
             panel.set_xlabel(label)
         pair[0].xaxis.get_major_locator().set_params(integer=True)
-        pair[0].set_ylabel(f"held-out {facts.curve.axis}")
+        pair[0].set_ylabel(f"{facts.curve.axis} on the test folds")
     style.legend_below(figure)
     return figure

@@ -16,9 +16,8 @@ WHEN = "networks"
 ORDER = 23
 LEADING = 8
 CAPTION = """
-Training loss against training time (without evaluation): one marker per epoch, the mean over folds
-and seeds; the band is their range. Colour is the strategy; line style distinguishes its schedules,
-workers and threads.
+Training loss by training time, without evaluation. Markers: the mean over folds and seeds, one per
+epoch. Band: their range. Colour: the strategy. Line style: its schedules, workers and threads.
 """
 
 # The columns that distinguish the lines of a panel.
@@ -26,7 +25,7 @@ LINE = ["strategy", "schedule", "nodes", "workers", "threads"]
 
 
 def figure(epochs: pd.DataFrame) -> Figure:
-    """One panel per dataset and model: the mean over folds and seeds, and their range as a band."""
+    """Draw one panel per dataset and model: the mean of repeats, and their range as a band."""
     epochs = tidy.with_elapsed(epochs)
     colours = style.strategies(epochs["strategy"])
     schedules = epochs["schedule"].unique()

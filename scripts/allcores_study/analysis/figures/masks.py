@@ -1,4 +1,4 @@
-"""Draw some masks, predicted and true: those that were predicted best and worst."""
+"""Draw the masks that were predicted best and worst, each with the true one."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ WHEN = "pixels"
 ORDER = 53
 LEADING = 6
 CAPTION = """
-Masks of held-out images, true above and predicted below: of each model, trained with
-``{baseline}``, the two that were predicted best and the two worst, by the mean IoU of the classes
-of the image. Each colour is a class; white has none.
+Masks of test images, the true one above the predicted one. For each model trained with
+``{baseline}``, the two best and the two worst predictions are drawn, by the mean IoU over the
+classes of the image. Each colour is a class; white pixels have none.
 """
 COLOURS = 20
 
 
 def figure(predictions: pd.DataFrame, facts: Facts) -> Figure:
-    """A panel for each shown image of a dataset and model, its two masks above each other."""
+    """Draw a panel for each shown image, the true mask above the predicted one."""
     figure, panels = style.panels_of_samples(predictions, facts.baseline, height=4.4)
     for own, group in panels:
         style.draw_best_and_worst(own, _best_first(group), _draw)
@@ -55,7 +55,7 @@ def _draw(panel: Axes, scored: tuple[float, Any]) -> str:
 
 
 def _best_first(group: pd.DataFrame) -> list[tuple[float, Any]]:
-    """[(mean IoU, row of the predictions), ...] of the images that have one."""
+    """Return [(mean IoU, row of the predictions), ...], the best first, of images that have one."""
     classes = 1 + max(_largest(row) for row in group.itertuples())
     scored = [
         (Segmentation(classes).measured(row.true[None], row.predicted[None])["mean_iou"], row)
@@ -65,13 +65,13 @@ def _best_first(group: pd.DataFrame) -> list[tuple[float, Any]]:
 
 
 def _largest(row: Any) -> int:
-    """The largest class number in the masks of a row."""
+    """Return the largest class number in the masks of a row."""
     true = row.true[row.true != WITHOUT_CLASS]
     return int(max(true.max(initial=0), row.predicted.max(initial=0)))
 
 
 def _picture(row: Any) -> np.ndarray:
-    """The true mask above the predicted one, (2 H + gap, W, 3)."""
+    """Return the true mask above the predicted one, (2 H + gap, W, 3)."""
     height, width = row.shape
     masks = [np.reshape(mask, (height, width)) for mask in (row.true, row.predicted)]
     colours = np.array(colormaps["tab20"].colors[:COLOURS])  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Plot how busy the cores were: one run after the other, and packed."""
+"""Plot how busy the cores were, one run after the other and packed."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ WHEN = "against"
 ORDER = 11
 LEADING = 1
 CAPTION = """
-Cores in use over time: in the upper panel one run after the other, in the lower panel the same runs
-packed onto the cores. CPU time of all runs, with start-up and evaluation; pauses between calls of
-snakemake are cut out.
+Busy cores over time. Upper panel: one run after the other. Lower panel: the same runs packed onto
+the cores. The CPU time of all runs counts, with start-up and evaluation; pauses between invocations
+of snakemake are cut out. Solid line: the mean. Dashed line: the cores that could be used.
 """
 
 
@@ -29,7 +29,7 @@ def figure(
     against_runs: pd.DataFrame,
     against_utilisation: pd.DataFrame,
 ) -> Figure:
-    """Two panels with the same time axis."""
+    """Draw two panels with the same time axis."""
     studies = {
         "one after the other": (against_runs, against_utilisation),
         "packed": (runs, utilisation),

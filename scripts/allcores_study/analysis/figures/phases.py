@@ -1,4 +1,4 @@
-"""Plot where the time of an epoch goes: the phases of every setup, stacked."""
+"""Plot the phases of an epoch of every setup as stacked bars."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ SECTION = "speed"
 WHEN = "timed"
 ORDER = 22
 CAPTION = """
-Where the time of an epoch goes, on the first worker: median seconds per phase, without the first
-epoch (warm-up). Where a strategy hides part of its communication behind the computation, only the
-rest is shown as *communicate*. *wait* is time spent until other workers are ready.
+Time of an epoch by phase, on the first worker. Bars: median seconds per phase, without the first
+epoch, which is warm-up. *wait*: time until other workers are ready. If a strategy hides part of its
+communication behind computation, only the rest is shown as *communicate*.
 """
 
-# In the order of a step; phases with other names, which strategies define, come after them.
+# In the order of a step; phases that strategies define follow.
 IN_A_STEP = ["data", "compute", "wait", "update"]
 
 
 def figure(epochs: pd.DataFrame) -> Figure:
-    """One panel per dataset and model; a bar per setup: median seconds per epoch but the first."""
+    """Draw one panel per dataset and model: a bar per setup, with median seconds per epoch."""
     phases = [name for name in epochs if name.endswith("_seconds")]
     others = [name for name in phases if name.removesuffix("_seconds") not in IN_A_STEP]
     phases = [f"{name}_seconds" for name in IN_A_STEP if f"{name}_seconds" in phases] + others

@@ -1,4 +1,4 @@
-"""Plot how well predicted probabilities separate classes, and how often they are right."""
+"""Plot ROC curves, precision-recall curves and the reliability of predicted probabilities."""
 
 from __future__ import annotations
 
@@ -22,25 +22,26 @@ SECTION = "{metric}"
 WHEN = "classes"
 ORDER = 65
 CAPTION = """
-Held-out samples of the strategy ``{baseline}``. Of each model the ROC curve and the
-precision-recall curve: a thin line for each run, since models of other folds have other scores,
-and their mean at each rate. Of two classes the positive one is the last; of more, each class is
-held against all others, a line for each. *area*: the mean over runs of the area under the curve, in
-the second panel the average precision. Dashed: guessing, in the second panel of two classes only.
-The third panel is the reliability: samples of all runs, sorted by the probability of the predicted
-class into ten parts of equal size; for each part the share of correct predictions. On the diagonal
-the two agree; below it the model is too sure. *error*: the mean distance from the diagonal
-(expected calibration error; Guo et al.: On calibration of modern neural networks, ICML 2017). Of
-more than 24 models the first are shown.
+Quality of the predicted probabilities on the test folds, with the strategy ``{baseline}``. Left:
+ROC curves. Middle: precision-recall curves. Thick lines: the mean over runs at each rate. Thin
+lines, drawn for two classes: single runs. With two classes, the positive class is the last one;
+with more, each class has a line against all others; with more than six, only the mean over classes
+is drawn. *area*: the mean over runs of the area under the curve, or in the middle the average
+precision. Dashed line: guessing, in the middle only for two classes. Right: reliability. The
+samples of all runs are sorted by the probability of the predicted class and cut into ten parts of
+equal size. Dots: the share of correct predictions in each part. On the diagonal, it equals the
+probability; below it, the model is overconfident. *error*: the mean distance from the diagonal
+(expected calibration error; Guo et al.: On calibration of modern neural networks, ICML 2017). If
+there are more than 24 models, only the first are drawn.
 """
 
 GRID = np.linspace(0, 1, 101)
-MOST_CLASSES = 6  # with more, a panel has the mean over classes only
+MOST_CLASSES = 6  # with more, only the mean over classes is drawn
 PARTS = 10
 
 
 def figure(predictions: pd.DataFrame, classes: pd.DataFrame, facts: Facts) -> Figure:
-    """Three panels per dataset and model: ROC, precision against recall, reliability."""
+    """Draw three panels per dataset and model: ROC, precision against recall, reliability."""
     pooled = predictions[predictions["strategy"] == facts.baseline]
     names_of = classes.groupby("dataset", sort=False)["class"].unique()
     figure, panels = style.panels_of(pooled, each=3, most=style.MOST_PANELS, columns=3)
@@ -71,7 +72,7 @@ def _draw(
     names: np.ndarray,
     curve: Callable[[pd.DataFrame, int], tuple[np.ndarray, float] | None],
 ) -> None:
-    """The curves of each positive class: of each run, and their mean."""
+    """Draw the curves of each positive class: those of the runs, and their mean."""
     positives = [1] if len(names) == 2 else range(len(names))
     found: Any
     curves: dict[int | None, list[tuple[np.ndarray, float]]]
@@ -80,7 +81,7 @@ def _draw(
         curves = {None: [pair for found in curves.values() for pair in found]}
     colours = style.phases(curves)
     for k, found in curves.items():
-        if not found:  # no held-out part has this class
+        if not found:  # no test fold has this class
             continue
         colour, _ = colours[k]
         for values, _ in found if len(curves) == 1 and k is not None else ():
@@ -93,7 +94,10 @@ def _draw(
 
 
 def roc(run: pd.DataFrame, positive: int) -> tuple[np.ndarray, float] | None:
-    """(true positive rate at each false positive rate of GRID, area); None: one class is absent."""
+    """Return (true positive rate at each false positive rate of GRID, area).
+
+    None: all samples are of one class.
+    """
     true, scores = _of_class(run, positive)
     if true.all() or not true.any():
         return None
@@ -103,31 +107,33 @@ def roc(run: pd.DataFrame, positive: int) -> tuple[np.ndarray, float] | None:
 
 
 def precision_recall(run: pd.DataFrame, positive: int) -> tuple[np.ndarray, float] | None:
-    """(precision at each recall of GRID, average precision); None: the class is absent."""
+    """Return (precision at each recall of GRID, average precision); None: the class is absent."""
     true, scores = _of_class(run, positive)
     if not true.any():
         return None
     precision, recall, _ = sklearn_metrics.precision_recall_curve(true, scores)
-    # By rising recall; the last point, of no sample at all, has no precision.
+    # By rising recall; the last point has no samples, and so no precision.
     values = np.interp(GRID, recall[-2::-1], precision[-2::-1])
     return values, sklearn_metrics.average_precision_score(true, scores)
 
 
 def _of_class(run: pd.DataFrame, positive: int) -> tuple[np.ndarray, np.ndarray]:
-    """Which samples of a run are of a class, and how probable that is to the network."""
+    """Return which samples of a run are of a class, and their predicted probability of it."""
     probabilities = metrics.probabilities(run)
     assert probabilities is not None  # of classes
     return (run["true"] == positive).to_numpy(), probabilities[:, positive]
 
 
 def reliability(predictions: pd.DataFrame) -> pd.DataFrame:
-    """In ten parts of equal size, by rising certainty: how sure, and how often right.
+    """Return the mean certainty and the share of correct predictions in ten parts of equal size.
+
+    The parts are in the order of rising certainty.
 
     Args:
         predictions: see metrics.predictions().
 
     Returns:
-        pandas.DataFrame of sure, right, samples.
+        A row per part: sure, right, samples.
     """
     probabilities = metrics.probabilities(predictions)
     assert probabilities is not None  # of classes
@@ -139,5 +145,5 @@ def reliability(predictions: pd.DataFrame) -> pd.DataFrame:
 
 
 def error(parts: pd.DataFrame) -> float:
-    """The expected calibration error, 0..1."""
+    """Return the expected calibration error, 0..1."""
     return np.average(np.abs(parts["sure"] - parts["right"]), weights=parts["samples"])

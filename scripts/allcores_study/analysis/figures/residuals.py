@@ -1,4 +1,4 @@
-"""Plot predicted against true values, where these are numbers."""
+"""Plot predicted against true numbers."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ SECTION = "{metric}"
 WHEN = "numbers"
 ORDER = 66
 CAPTION = """
-Predicted against true values of the held-out samples, from all folds, seeds and schedules of the
-strategy ``{baseline}``. On the diagonal the two are equal. *RMSE*: root of the mean squared
-residual of all of them.
+Predicted and true values on the test folds. Dots: the samples of all folds, seeds and schedules of
+the strategy ``{baseline}``. On the diagonal, the two values are equal. *RMSE*: the root of the mean
+squared residual over all dots.
 """
 
 
 def figure(predictions: pd.DataFrame, facts: Facts) -> Figure:
-    """One panel per dataset, model and, of several, number that is predicted."""
+    """Draw one panel per dataset, model and predicted number."""
     pooled = predictions[predictions["strategy"] == facts.baseline]
     if "output" in pooled:
         pooled = pooled.explode(["true", "predicted", "output"]).astype(

@@ -1,4 +1,4 @@
-"""Plot the score of each trial of a search in turn, and the best one so far."""
+"""Plot the score of each trial of a search, and the best one so far."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ SECTION = "{metric}"
 WHEN = "searched"
 ORDER = 79
 CAPTION = """
-Mean {metric} on the inner folds of each candidate, in the order in which candidates were drawn and
-then suggested by the scores of earlier ones: a dot for each candidate and fold. Lines: the best one
-so far, of each fold and seed. A line that still rises at the end asks for more trials. Hollow:
-candidates that were eliminated before they were trained to the end, which no line takes in. Scores
-many times as far from the median as most others are left out of the picture.
+Mean {metric} on the inner folds in the order of the trials. Dots: one for each candidate and fold.
+Lines: the best candidate so far, for each fold and seed. The first candidates were drawn, the later
+ones suggested from earlier scores. If a line still improves at the end, more trials may help.
+Hollow dots: candidates that were eliminated before they were trained to the end; the lines leave
+them out. Scores many times as far from the median as most others are not shown.
 """
 
 
 def figure(candidates: pd.DataFrame, facts: Facts) -> Figure:
-    """A panel for each model and dataset."""
+    """Draw a panel for each model and dataset."""
     groups = list(
         candidates.dropna(subset=["score", "trial"]).groupby(["model", "dataset"], sort=False)
     )
@@ -49,7 +49,7 @@ def figure(candidates: pd.DataFrame, facts: Facts) -> Figure:
 
 
 def _draw(panel: Axes, choice: pd.DataFrame, metric: Metric) -> None:
-    """The candidates of one choice."""
+    """Draw the candidates of one choice."""
     pruned = choice["pruned"].astype(bool)
     scores = metric.scale * choice["score"]
     panel.plot(choice["trial"][pruned], scores[pruned], "o", mfc="none", ms=4, color="0.6")

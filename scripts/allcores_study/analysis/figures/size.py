@@ -1,4 +1,4 @@
-"""Plot the time of an epoch against the number of training samples, with the fitted lines."""
+"""Plot epoch time against the number of training samples, with the fitted lines."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ SECTION = "speed"
 WHEN = "several_sizes"
 ORDER = 51
 CAPTION = """
-Time of an epoch against the number of training samples: a mark per run (mean of its epochs after
-the first), and the fitted line of each setup.
+Epoch time by number of training samples. Marks: the median epoch of each run, without the first
+one, which is warm-up. Lines: the least-squares fit of each setup.
 """
 
 
 def figure(epochs: pd.DataFrame, runs: pd.DataFrame, size_table: pd.DataFrame) -> Figure:
-    """One panel per dataset and model; a dot per run, a line per setup."""
+    """Draw one panel per dataset and model: a dot per run, a line per setup."""
     timed = tidy.timed(runs, epochs)
     colours = style.strategies(timed["strategy"])
     figure, panels = style.panels_of(timed, more=["dataset"], width=5)

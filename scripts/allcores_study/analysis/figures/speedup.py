@@ -20,19 +20,20 @@ WHEN = "several_setups"
 ORDER = 21
 LEADING = 3
 CAPTION = """
-Speedup of each setup, by samples per second after the first epoch. **Baseline: {base}.** Bars reach
-from the slowest to the fastest run of a setup; the dashed line is ideal scaling, or, where setups
-are rows, the baseline. Hollow marks have a note: more processes than cores, cores shared with
-others, or other conditions.
+Speedup of each setup, by samples per second after the first epoch. **Baseline: {base}.** Marks: the
+median over runs. Bars: from the slowest to the fastest run. Dashed line: ideal scaling, or the
+baseline if setups are rows. Hollow marks have a note in the table: more processes than cores, cores
+shared with others, or other conditions.
 """
 
 LABELLED = 6  # with more points in a panel, labels would overlap
 
 
 def figure(speed_table: pd.DataFrame, facts: Facts) -> Figure:
-    """One panel per dataset and model; bars from the slowest to the fastest run.
+    """Draw one panel per dataset and model, with bars from the slowest to the fastest run.
 
-    A few strategies on several numbers of cores are lines; otherwise each setup is a row.
+    Each strategy is a line if there are few of them on several numbers of cores; otherwise each
+    setup is a row.
     """
     counts = speed_table.groupby("strategy")["cores"].nunique()
     draw = _lines if counts.max() > 1 and len(counts) <= LABELLED else _rows
@@ -45,7 +46,7 @@ def figure(speed_table: pd.DataFrame, facts: Facts) -> Figure:
 
 
 def _lines(table: pd.DataFrame, quantity: str) -> Figure:
-    """Speedup against cores, and ideal scaling."""
+    """Draw speedup against cores, and ideal scaling."""
     colours = style.strategies(table["strategy"])
     figure, panels = style.panels_of(table, sharex=True, sharey=True)
     most = table["cores"].max()
@@ -53,7 +54,7 @@ def _lines(table: pd.DataFrame, quantity: str) -> Figure:
         base_cores = (group["cores"] * group["efficiency"] / group["speedup"]).dropna()
         for least in base_cores[:1]:
             panel.plot([least, most], [1, most / least], color="0.6", lw=1, ls="--", label="ideal")
-        # Runs on several nodes are lines of their own, and so are workers with several threads.
+        # Each number of nodes has its own line, and so has each number of threads.
         split = ["nodes"] if group["nodes"].nunique() > 1 else []
         if group.duplicated(["strategy", "cores", *split]).any():
             split.append("threads")
@@ -88,14 +89,14 @@ def _lines(table: pd.DataFrame, quantity: str) -> Figure:
         panel.set_xlabel("cores")
         panel.set_xticks(sorted(table["cores"].unique()))
         panel.margins(x=0.3)
-    # After all panels are drawn: they share the axis, and setting one end fixes the other.
+    # Only now: the panels share the axis, and setting one end fixes the other.
     figure.axes[0].set_ylim(bottom=0)
     figure.axes[0].set_ylabel(quantity)
     return figure
 
 
 def _rows(table: pd.DataFrame, quantity: str) -> Figure:
-    """A row per setup, with its number."""
+    """Draw a row per setup, with its speedup as a number."""
     colours = style.strategies(table["strategy"])
     rows = table.groupby(["model", "dataset", "train_size"]).size().max()
     options = {"width": 5, "height": 1 + 0.28 * rows, "columns": 2, "sharex": True}
@@ -127,7 +128,7 @@ def _rows(table: pd.DataFrame, quantity: str) -> Figure:
 
 
 def _reach(rows: pd.DataFrame | pd.Series) -> list[pd.Series] | list[float]:
-    """Distances from the median down to the slowest and up to the fastest run."""
+    """Return the distances from the median down to the slowest and up to the fastest run."""
     speed = rows["samples_per_second"]
     return [
         rows["speedup"] * (1 - rows["slowest"] / speed),

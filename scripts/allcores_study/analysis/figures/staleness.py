@@ -18,14 +18,14 @@ WHEN = "asynchronous"
 ORDER = 70
 CAPTION = """
 Staleness of an update: how many updates others made after the weights were read and before the
-update computed from them was applied. Shown is the share of each staleness among all updates of a
+update computed from them was applied. Marks: the share of each staleness among all updates of a
 strategy with that many workers, over all runs and epochs. The vertical axis is logarithmic; a
 staleness that never occurred has no mark.
 """
 
 
 def figure(staleness: pd.DataFrame) -> Figure:
-    """One panel per dataset and model: share of the updates by staleness, a line per setup."""
+    """Draw one panel per dataset and model: the share of updates by staleness, a line per setup."""
     colours = style.strategies(staleness["strategy"])
     figure, panels = style.panels_of(staleness, width=4.6)
     for panel, group in panels:
@@ -50,7 +50,7 @@ def figure(staleness: pd.DataFrame) -> Figure:
 
 
 def sentences(staleness: pd.DataFrame) -> Iterator[str]:
-    """The staleness of the updates of each asynchronous setup."""
+    """Yield the staleness of the updates of each asynchronous setup."""
     for names, group in by_model(staleness):
         for (strategy, workers), rows in group.groupby(["strategy", "workers"], sort=False):
             updates = rows.groupby("staleness")["updates"].sum()
@@ -58,6 +58,6 @@ def sentences(staleness: pd.DataFrame) -> Iterator[str]:
             yield (
                 f"{names}, {strategy} with {count(workers, 'worker')}: "
                 f"{updates.get(0, 0) / updates.sum():.0%} of the updates were computed from "
-                f"weights that no other update had changed meanwhile; the mean staleness was "
+                f"weights that no other update had changed since; the mean staleness was "
                 f"{mean:.2f} updates, the largest {updates.index.max()}."
             )

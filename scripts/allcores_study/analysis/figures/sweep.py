@@ -23,20 +23,20 @@ SECTION = "{metric}"
 WHEN = "swept"
 ORDER = 58
 LEADING = 2
-# Values of which the largest is so many times the smallest are shown on a logarithmic axis.
+# The axis is logarithmic if the largest value is at least this many times the smallest.
 WIDE = 20
-MOST_TICKS, MOST_LETTERS = 5, 30  # of labels beside each other
+MOST_TICKS, MOST_LETTERS = 5, 30  # of labels side by side
 CAPTION = """
-Each candidate's {metric} against each swept value: a dot for each candidate and fold, and, where
-candidates have values in common, a line through the means for each schedule. If the study selects,
-it is measured on the inner folds of the training part, else on the held-out part. Hollow, and not
-in the means: candidates that successive halving eliminated before they were trained to the end.
-Scores many times as far from the median as most others are left out of the picture.
+{metric} of each candidate by swept value. Dots: one for each candidate and fold. Lines: the mean
+for each schedule, where candidates have values in common. Scores are from the inner folds if the
+study selects, otherwise from the test folds. Hollow dots: candidates that successive halving
+eliminated before they were trained to the end; they are not in the means. Scores many times as far
+from the median as most others are not shown.
 """
 
 
 def figure(candidates: pd.DataFrame, facts: Facts) -> Figure:
-    """A panel for each model and key."""
+    """Draw a panel for each model and key."""
     keys = [name for name in candidates if name.startswith(SWEPT_COLUMN)]
     panels = [
         (model, key, group.dropna(subset=[key, "score"]))
@@ -57,7 +57,7 @@ def figure(candidates: pd.DataFrame, facts: Facts) -> Figure:
             (dots,) = panel.plot(places, scores, ".", alpha=0.5, label=str(schedule))
             means = scores.groupby(places).mean()
             others = [of_schedule[other].nunique() for other in keys if other != key]
-            # Of values drawn from a range each is of one candidate, and its other values.
+            # No line through values drawn from a range: candidates differ in their other values.
             if max(others, default=0) <= 1 or 2 * len(means) <= of_schedule["candidate"].nunique():
                 panel.plot(means.index, means, "-", color=dots.get_color())
         panel.set_xlabel(key.removeprefix(SWEPT_COLUMN).replace("_", " "))
@@ -70,8 +70,10 @@ def figure(candidates: pd.DataFrame, facts: Facts) -> Figure:
 
 
 def _positions(panel: Axes, values: pd.Series) -> pd.Series:
-    """Where values are on the horizontal axis of a panel: numbers where they belong, if need be
-    on a logarithmic axis; others side by side."""
+    """Return the places of values on the horizontal axis of a panel, and set its ticks.
+
+    Numbers are placed by value, on a logarithmic axis if they are WIDE apart; others side by side.
+    """
     distinct = sorted(values.unique(), key=in_order)
     labels = [_text(value) for value in distinct]
     if all(isinstance(value, Real) and not isinstance(value, bool) for value in distinct):
@@ -88,8 +90,7 @@ def _positions(panel: Axes, values: pd.Series) -> pd.Series:
 
 
 def in_order(value: Any) -> tuple[bool, list[Any], str]:
-    """A key to sort by: numbers by size, and before texts, which are in the order of the numbers in
-    them."""
+    """Return a sort key: numbers by size, then texts by the numbers in them."""
     text = str(value)
     found = re.findall(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?", text)
     numbers: list[Any] = [value] if isinstance(value, Real) else list(map(float, found))

@@ -1,4 +1,4 @@
-"""Plot how busy the cores were while a study was running."""
+"""Plot how busy the cores were while a study ran."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ SECTION = "training"
 WHEN = "timed_whole"
 ORDER = 24
 CAPTION = """
-Cores in use over time while the study was running, coloured by strategy: CPU time of its runs,
-without those of inner folds, with start-up and evaluation. Pauses between calls of snakemake are
-cut out. The solid line is the mean, the dashed line the number of cores that could be used.
+Busy cores over time, coloured by strategy. The CPU time of the study's runs counts, with start-up
+and evaluation, without the runs of inner folds. Pauses between invocations of snakemake are cut
+out. Solid line: the mean. Dashed line: the cores that could be used.
 """
 
 BINS = 240
 
 
 def figure(runs: pd.DataFrame, utilisation: pd.DataFrame) -> Figure:
-    """Busy cores over time, stacked by strategy, and their mean."""
+    """Draw busy cores over time, stacked by strategy, and their mean."""
     figure, (panel,) = style.panels(1, width=8.5, height=3)
     draw(panel, runs, utilisation)
     panel.set_xlabel("time since the first run began (min)")
@@ -36,7 +36,7 @@ def figure(runs: pd.DataFrame, utilisation: pd.DataFrame) -> Figure:
 
 
 def draw(panel: Axes, runs: pd.DataFrame, utilisation: pd.DataFrame) -> float:
-    """Draw busy cores over time into a panel; returns its length in minutes."""
+    """Draw busy cores over time into a panel, and return its length in minutes."""
     edges, busy = busy_cores(utilisation)
     colours = style.strategies(runs["strategy"])
     cores = tidy.cores_available(runs)
@@ -69,14 +69,14 @@ def draw(panel: Axes, runs: pd.DataFrame, utilisation: pd.DataFrame) -> float:
 
 
 def busy_cores(utilisation: pd.DataFrame) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Cores in use over time, by strategy.
+    """Return the busy cores over time, by strategy.
 
     Args:
         utilisation: time (seconds since 1970) and cpu_seconds used so far, per run.
 
     Returns:
-        (edges, busy): (BINS + 1,) seconds since the start, pauses cut out; and strategy -> (BINS,)
-        cores that its runs kept busy.
+        (edges, busy): (BINS + 1,) seconds since the start, with pauses cut out; and strategy ->
+        (BINS,) cores that its runs kept busy.
     """
     runs = [run for _, run in utilisation.groupby([*tidy.RUN, "session"])]
     clock = tidy.without_pauses([(run["time"].iloc[0], run["time"].iloc[-1]) for run in runs])

@@ -18,19 +18,22 @@ SECTION = "{metric}"
 WHEN = "learnable"
 ORDER = 55
 CAPTION = """
-Held-out {metric} for each combination of settings in the study ``{study}``. *runs*: folds times
-seeds. *diverged*: runs whose loss became infinite or NaN; they do not count in the {metric}. *low
-95*, *high 95*: the 95 % interval of the mean, with Nadeau and Bengio's correction for folds that
-share training samples. *seconds*: mean training time of a run, without evaluation and start-up.
-*core seconds*: training time multiplied by the cores of the run.
+Mean {metric} on the test folds for each combination of settings in the study ``{study}``. *runs*:
+folds times seeds. *diverged*: runs whose loss became infinite or NaN; the {metric} leaves them out.
+*low 95*, *high 95*: the 95 % interval of the mean, with Nadeau and Bengio's correction for folds
+that share training samples. *seconds*: mean training time of a run, without evaluation and
+start-up. *core seconds*: training time multiplied by the cores of the run.
 """
-# Columns to compare, with the metrics; the others are shown on request.
+# Columns shown at first, with the metrics; a button shows the others.
 COMPARED = ("low_95", "high_95", "runs", "seconds")
 
 
 def table(runs: pd.DataFrame, facts: Facts) -> pd.DataFrame:
-    """One row per combination of settings, from one row per run; a column for each metric, of the
-    runs that did not diverge. Spread and interval are of the leading one."""
+    """Return one row per combination of settings, from one row per run.
+
+    Each metric has a column: its mean over the runs that did not diverge. The spread and the
+    interval are those of the leading metric.
+    """
     runs = runs.assign(core_seconds=runs["training_seconds"] * runs["cores"])
     groups = runs.groupby(tidy.SETTINGS, sort=False)
     table = groups.agg(
@@ -50,12 +53,12 @@ def table(runs: pd.DataFrame, facts: Facts) -> pd.DataFrame:
 
 
 def sentences(runs: pd.DataFrame, facts: Facts) -> Iterator[str]:
-    """Metrics that some runs lack, such as the ROC AUC of samples that are all of one class."""
+    """Yield the metrics that some runs lack, such as the ROC AUC of samples of one class."""
     runs = runs[runs["diverged"].isna()]
     for metric in facts.metrics:
         undefined = runs[metric.name].isna().sum()
         if undefined:
             yield (
-                f"{metric} is undefined for the held-out samples of {undefined} of "
-                f"{count(len(runs), 'run')}; sentences on it refer to the other runs."
+                f"{metric} is undefined for the test samples of {undefined} of "
+                f"{count(len(runs), 'run')}; sentences about it refer to the other runs."
             )

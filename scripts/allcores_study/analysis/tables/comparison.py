@@ -16,22 +16,23 @@ SECTION = "{metric}"
 WHEN = "learnable"
 ORDER = 60
 CAPTION = """
-Held-out {metric} minus that of **{base}**, in pairs of runs with the same fold and seed. *low*,
-*high*: the 95 % interval of the mean difference, not corrected for the number of comparisons; *at
-most*: the larger of their distances from 0. *p*: Nadeau and Bengio's corrected resampled t-test,
-which allows for folds that share training samples (on a fixed test set it is the ordinary paired
-t-test over seeds, which says nothing about other test samples). *p corrected*: by Holm's method for
-all comparisons in this table. The difference is significant where *p corrected* is below 0.05.
+{metric} on the test folds minus that of **{base}**, paired by fold and seed. *low*, *high*: the 95
+% interval of the mean difference, not corrected for multiple comparisons. *at most*: the distance
+from 0 of *low* or *high*, whichever is larger. *p*: Nadeau and Bengio's corrected resampled t-test,
+which allows for folds that share training samples. *p corrected*: by Holm's method for all
+comparisons in this table. A difference is significant if *p corrected* is below 0.05. On a fixed
+test set, the test is the ordinary paired t-test over seeds, which says nothing about other test
+samples.
 """
-# Columns to compare, shown at first; the others are shown on request.
+# Columns shown at first; a button shows the others.
 COMPARED = ("difference", "low", "high", "finding")
 
 
 def table(runs: pd.DataFrame, facts: Facts) -> pd.DataFrame:
-    """One row per combination of settings that is not the baseline: its score minus the baseline's.
+    """Return one row per other combination of settings: its score minus the baseline's.
 
     The baseline is the baseline strategy on its fewest cores, for the same dataset, model,
-    schedule and training-set size; runs are paired by fold and seed.
+    schedule and training-set size. Runs are paired by fold and seed.
     """
     base = comparison.of_baseline(runs, facts.baseline)
     others = runs.drop(index=base.index)

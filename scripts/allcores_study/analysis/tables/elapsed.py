@@ -1,4 +1,4 @@
-"""Elapsed training time by number of cores, and times that others have published."""
+"""Training time by number of cores, with published times."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ SECTION = "speed"
 WHEN = "references"
 ORDER = 30
 CAPTION = """
-Training time of whole runs by number of cores; *per 1000*: seconds per 1,000 samples, by which runs
-of different sizes can be compared. **speedup**: samples per second relative to the baseline
-strategy on its fewest cores; *efficiency*: the speedup divided by the ratio of cores. **over
-best**: relative to the fastest baseline with at most as many cores. Rows noted *published
-elsewhere* are measurements of others as they were published; only *per 1000* is computed from them.
+Training time of whole runs by number of cores. *per 1000*: seconds per 1,000 samples, to compare
+runs of different sizes. *speedup*: samples per second relative to the baseline strategy on its
+fewest cores. *efficiency*: the speedup divided by the ratio of cores. *over best*: samples per
+second relative to the fastest baseline with at most as many cores. Rows with the note *published
+elsewhere* are the measurements of others, as published; only *per 1000* is computed from them.
 """
-# Columns to compare, shown at first; the others are shown on request.
+# Columns shown at first; a button shows the others.
 COMPARED = ("setup", "cores", "per_1000", "speedup", "note")
 
 MEASURED = [
@@ -40,10 +40,10 @@ MEASURED = [
 
 
 def table(speed_table: pd.DataFrame, facts: Facts) -> pd.DataFrame:
-    """One row per setup and one per reference; see CAPTION.
+    """Return one row per setup and one per reference; CAPTION explains the columns.
 
     Args:
-        facts: its references are [{model, label, seconds, images, cores if known}, ...].
+        facts: with references [{model, label, seconds, images, cores if known}, ...].
     """
     setups = [style.setup_text(row) for _, row in speed_table.iterrows()]
     measured = speed_table.assign(setup=setups)
@@ -58,7 +58,7 @@ def table(speed_table: pd.DataFrame, facts: Facts) -> pd.DataFrame:
 
 
 def of_times(references: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those of facts.references that are of times, without their scores."""
+    """Return those of facts.references that have a time, without their scores."""
     return [
         {key: value for key, value in reference.items() if key != "score"}
         for reference in references

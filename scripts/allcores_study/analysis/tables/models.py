@@ -20,13 +20,13 @@ WHEN = "several_models"
 ORDER = 54
 LEADING = 5
 CAPTION = """
-{metric} on the test folds of each model and schedule, trained with **{base}**; *low 95*, *high 95*:
-the 95 % interval of the mean. Further metrics have a column each. *difference*: to the best one, in
-pairs of runs with the same fold and seed; *low*, *high*: its 95 % interval, not corrected for the
-number of comparisons. *p*: Nadeau and Bengio's corrected resampled t-test, which allows for folds
-that share training samples; *p corrected*: by Holm's method for all pairs of rows, because the same
-runs showed which one is best. The difference is significant where *p corrected* is below 0.05. A
-row with runs that are missing or diverged, or in which {metric} is not defined, is not ranked.
+{metric} on the test folds of each model and schedule, trained with **{base}**. *low 95*, *high 95*:
+the 95 % interval of the mean. *difference*: to the best row, paired by fold and seed. *low*,
+*high*: the 95 % interval of the difference, not corrected for multiple comparisons. *p*: Nadeau and
+Bengio's corrected resampled t-test, which allows for folds that share training samples. *p
+corrected*: by Holm's method for all pairs of rows, because the same runs decided which row is best.
+A difference is significant if *p corrected* is below 0.05. A row is not ranked if one of its runs
+is missing, diverged or has no defined {metric}.
 """
 COMPARED = ("score", "low_95", "high_95", "difference", "finding")
 
@@ -38,7 +38,7 @@ COMPARISON = ["pairs", "difference", "low", "high", "at_most", "p", "p_corrected
 
 
 def table(runs: pd.DataFrame, facts: Facts) -> pd.DataFrame:
-    """One row per dataset, training-set size, model and schedule, the best first."""
+    """Return one row per dataset, training-set size, model and schedule, the best first."""
     runs = comparison.of_baseline(runs, facts.baseline)
     ranked = [_ranked(group, facts.metrics) for _, group in runs.groupby(PLACE, sort=False)]
     others = [metric.name for metric in facts.metrics[1:]]
@@ -47,14 +47,14 @@ def table(runs: pd.DataFrame, facts: Facts) -> pd.DataFrame:
 
 
 def _ranked(runs: pd.DataFrame, metrics: Sequence[Metric]) -> pd.DataFrame:
-    """The rows of one dataset and training-set size."""
+    """Return the rows of one dataset and training-set size."""
     metric, *others = metrics
     groups = runs.groupby(COMPETITOR, sort=False)
     scores = {"score": ("score", "mean"), "scored": ("score", "count"), "runs": ("score", "size")}
     means = {other.name: (other.name, "mean") for other in others}
     rows = groups.agg(**scores, **means, diverged=("diverged", "count")).reset_index()
     rows[["low_95", "high_95"]] = [comparison.interval(group, metric) for _, group in groups]
-    # Means over unequal sets of folds and seeds do not compare.
+    # Means over different sets of folds and seeds are not comparable.
     expected = len(runs[tidy.REPEAT].drop_duplicates())
     rows["is_whole"] = rows["scored"] == expected
     order = {"by": ["is_whole", "score"], "ascending": [False, metric.sign < 0]}
@@ -67,13 +67,13 @@ def _ranked(runs: pd.DataFrame, metrics: Sequence[Metric]) -> pd.DataFrame:
 
 
 def _compared(runs: pd.DataFrame, whole: pd.DataFrame, metric: Metric) -> pd.DataFrame:
-    """Of these models, all but the first compared with the first: see comparison.compare()."""
+    """Compare all models except the first with the first; see comparison.compare()."""
     if whole.empty:
         return pd.DataFrame(columns=[*COMPETITOR, *COMPARISON])
     is_best = (runs[COMPETITOR] == whole[COMPETITOR].iloc[0]).all(axis=1)
     others = runs[~is_best].merge(whole[COMPETITOR], on=COMPETITOR)
     compared = comparison.compare(others, runs[is_best], PLACE, metric)
-    untold = len(whole) * (len(whole) - 1) // 2 - len(compared)  # pairs of two others
+    untold = len(whole) * (len(whole) - 1) // 2 - len(compared)  # pairs without the best
     corrected = comparison.holm([*compared["p"], *[1.0] * untold])
     compared["p_corrected"] = corrected[: len(compared)]
     compared["finding"] = [comparison.finding(row) for _, row in compared.iterrows()]

@@ -1,4 +1,4 @@
-"""A study with runs packed onto the cores against one with runs one after the other."""
+"""Runs packed onto the cores, compared with the same runs one after the other."""
 
 from __future__ import annotations
 
@@ -17,20 +17,19 @@ SECTION = "speed"
 WHEN = "against"
 ORDER = 10
 CAPTION = """
-The runs of ``{study}``, packed onto the cores, against the same runs one after the other, with the
-strategy, workers and threads in the column *one by one*; runs without a counterpart do not count,
-except in *over bound*. *one by one seconds*: the sum of the runs' durations. *packed seconds*: in
-the last row the makespan, from the first start to the last end, without the share of runs that have
-no counterpart; in the other rows the share of each group, by core-seconds, as the groups ran at the
-same time. *one by one training*, *packed training* and *training speedup*: the same for training
-only, without start-up, evaluation and waiting: the sum of the training times one after the other,
-and the packed runs' core-seconds of training divided by the cores. *over bound*: makespan of all
-packed runs divided by the shortest possible, which is their core-seconds divided by the cores;
-start-up and evaluation count. *difference* and the columns after it: {metric} when packed minus
-{metric} when run one after the other, paired by fold and seed, with Nadeau and Bengio's corrected
-interval and p values corrected by Holm's method.
+The runs of ``{study}`` packed onto the cores, compared with the same runs one after the other. *one
+by one*: strategy, workers and threads of the runs one after the other. Runs without a counterpart
+count only in *over bound*. *one by one seconds*: the sum of the runs' durations. *packed seconds*:
+the share of each group in the makespan (from the first start to the last end), by core-seconds,
+because all groups ran at the same time; the last row is the sum. *one by one training*: the sum of
+the training times, without start-up, evaluation and waiting. *packed training*: the packed runs'
+core-seconds of training divided by the cores. *over bound*: the makespan of all packed runs divided
+by the shortest possible one, which is their core-seconds, with start-up and evaluation, divided by
+the cores. *difference* and the columns after it: {metric} of the packed runs minus {metric} of the
+others, paired by fold and seed, with Nadeau and Bengio's corrected interval and p values corrected
+by Holm's method.
 """
-# Columns to compare, shown at first; the others are shown on request.
+# Columns shown at first; a button shows the others.
 COMPARED = ("one_by_one_seconds", "packed_seconds", "speedup", "training_speedup", "finding")
 
 SAME = ["dataset", "model", "schedule", "train_size", "strategy"]
@@ -38,12 +37,12 @@ ALL = "all together"
 
 
 def table(runs: pd.DataFrame, against_runs: pd.DataFrame, facts: Facts) -> pd.DataFrame:
-    """One row per dataset, model, schedule, training-set size and strategy, and one for all.
+    """Return one row per dataset, model, schedule, training-set size and strategy, and one for all.
 
-    The columns are explained in CAPTION.
+    CAPTION explains the columns.
 
     Args:
-        runs, against_runs: one row per run; the latter ran one after the other.
+        runs, against_runs: one row per run; those of against_runs ran one after the other.
     """
     packed, single = _with_durations(runs), _with_durations(against_runs)
     makespan, core_seconds = tidy.makespan(packed), packed["core_seconds"].sum()
@@ -51,7 +50,7 @@ def table(runs: pd.DataFrame, against_runs: pd.DataFrame, facts: Facts) -> pd.Da
     over_bound = makespan / (core_seconds / cores)
     keys = [*SAME, *tidy.REPEAT]
     single, packed = single.merge(packed[keys]), packed.merge(single[keys])
-    # Runs without a counterpart: their part of the time, by core-seconds, is left out.
+    # Leaves out the share of runs without a counterpart, by core-seconds.
     packed_seconds = packed["core_seconds"].sum() / core_seconds * makespan
     single_groups = single.groupby(SAME, sort=False)
     packed_groups = packed.groupby(SAME, sort=False)
@@ -92,10 +91,10 @@ def _with_durations(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def sentences(packing_table: pd.DataFrame) -> Iterator[str]:
-    """Packed against one after the other."""
+    """Yield how much faster packing is."""
     total = packing_table[packing_table["over_bound"].notna()].iloc[0]
     yield (
-        f"Packing {total['runs']:.0f} runs onto the cores is {total['speedup']:.2f} x as fast as "
-        f"running them one after the other with {total['one_by_one']}: "
+        f"Packing {total['runs']:.0f} runs onto the cores is {total['speedup']:.2f} times as fast "
+        f"as running them one after the other with {total['one_by_one']}: "
         f"{total['packed_seconds']:,.0f} s against {total['one_by_one_seconds']:,.0f} s."
     )

@@ -16,27 +16,27 @@ SECTION = "{metric}"
 WHEN = "classes"
 ORDER = 62
 CAPTION = """
-Share of each class's held-out samples that was classified correctly (recall), pooled over folds
-and seeds; one column per class.
+Accuracy on each class (recall) on the test folds. Each number is the share of the samples of a
+class that were classified correctly, pooled over folds and seeds. There is one column per class.
 """
-# How other numbers than those of wording.NUMBERS are written: the columns of classes.
+# Format of the columns that wording.NUMBERS does not name: those of classes.
 OTHERS = percent(1)
 
 
 def table(classes: pd.DataFrame) -> pd.DataFrame:
-    """One row per combination of settings, one column "class NAME" per class."""
+    """Return one row per combination of settings, with one column "class NAME" per class."""
     # Class names are texts, even if they look like numbers.
     classes = classes.assign(**{"class": classes["class"].astype(str)})
     sums = classes.groupby([*tidy.SETTINGS, "class"], sort=False)[["correct", "samples"]].sum()
     accuracy = (sums["correct"] / sums["samples"]).unstack("class")
     order = classes["class"].drop_duplicates()
-    # A class may have the name of another column.
+    # With the prefix, because a class may have the name of another column.
     named = accuracy[order].add_prefix(tidy.CLASS).reset_index()
     return tidy.ordered(classes).merge(named, on=tidy.SETTINGS)
 
 
 def sentences(classes: pd.DataFrame) -> Iterator[str]:
-    """The accuracy of always predicting the most frequent class."""
+    """Yield the accuracy of always predicting the most frequent class."""
     first = classes.drop_duplicates(["dataset", "split", "class"])
     for dataset, of_dataset in first.groupby("dataset", sort=False):
         samples = of_dataset.groupby("class", sort=False)["samples"].sum()

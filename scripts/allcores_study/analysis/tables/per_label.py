@@ -1,4 +1,4 @@
-"""How well each of several labels is predicted."""
+"""Scores of each of several labels."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ SECTION = "{metric}"
 WHEN = "labels"
 ORDER = 67
 CAPTION = """
-Of each label the mean over folds and seeds of *precision*, the share of samples that are told to
-have it and do, *recall*, the share of samples that have it and are told to, and *f1*, the harmonic
-mean of the two; each is 0 where nothing is told to have it, or nothing has.
+Precision, recall and F1 of each label on the test folds, averaged over folds and seeds.
+*precision*: the share of the samples predicted to have the label that do have it. *recall*: the
+share of the samples with the label that are predicted to have it. *f1*: the harmonic mean of the
+two. Each is 0 if no sample has the label or none is predicted to have it.
 """
 SCORES = ["f1", "precision", "recall"]
 NUMBERS = dict.fromkeys(SCORES, percent(1))
 
 
 def table(outputs: pd.DataFrame) -> pd.DataFrame:
-    """One row per combination of settings and label."""
+    """Return one row per combination of settings and label."""
     return outputs.groupby([*tidy.SETTINGS, "output"], sort=False)[SCORES].mean().reset_index()

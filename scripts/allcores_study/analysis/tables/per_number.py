@@ -1,4 +1,4 @@
-"""How well each of several numbers is predicted."""
+"""Scores of each of several predicted numbers."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ SECTION = "{metric}"
 WHEN = "several_numbers"
 ORDER = 63
 CAPTION = """
-Of each number that is predicted the mean over folds and seeds of *r2*, the coefficient of
-determination, *rmse*, the root of the mean squared error, and *mae*, the mean absolute error, in
-the number's unit; *r2* is empty where true values are all equal in one of them. The scores of the
-other tables are means over the numbers, of runs in which all are defined.
+Scores of each predicted number on the test folds, averaged over folds and seeds. *r2*: the
+coefficient of determination. *rmse*: the root of the mean squared error. *mae*: the mean absolute
+error. The errors are in the number's unit. *r2* is empty if all true values in a test fold are
+equal. The other tables show means over the numbers, for runs in which all scores are defined.
 """
 SCORES = ["r2", "rmse", "mae"]
 NUMBERS = dict.fromkeys(SCORES, Number("{:.4g}"))
 
 
 def table(outputs: pd.DataFrame) -> pd.DataFrame:
-    """One row per combination of settings and number."""
+    """Return one row per combination of settings and number."""
     groups = outputs.groupby([*tidy.SETTINGS, "output"], sort=False)[SCORES]
     return groups.agg(lambda values: values.mean(skipna=False)).reset_index()

@@ -1,4 +1,4 @@
-"""How well the pixels of each class are found."""
+"""Scores of each class of pixels."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ SECTION = "{metric}"
 WHEN = "pixels"
 ORDER = 68
 CAPTION = """
-Of the pixels of each class in the held-out images, the mean over folds and seeds of *iou*, those
-that are of it and are told to be, divided by those that are one of both, and *accuracy*, the share
-of its pixels that are told to be of it. A fold without such pixels, true or told, does not count.
+IoU and accuracy of each class of pixels on the test folds, averaged over folds and seeds. *iou*:
+the pixels that belong to the class and are predicted to, divided by those that do either.
+*accuracy*: the share of the pixels of the class that are predicted to belong to it. A fold without
+such pixels, true or predicted, does not count.
 """
 SCORES = ["iou", "accuracy"]
 NUMBERS = dict.fromkeys(SCORES, percent(1))
 
 
 def table(outputs: pd.DataFrame) -> pd.DataFrame:
-    """One row per combination of settings and class."""
+    """Return one row per combination of settings and class."""
     scores = outputs.astype(dict.fromkeys(SCORES, float))
     return scores.groupby([*tidy.SETTINGS, "output"], sort=False)[SCORES].mean().reset_index()

@@ -1,4 +1,4 @@
-"""Scores that others have published, beside those measured here."""
+"""Published scores beside those measured here."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ SECTION = "{metric}"
 WHEN = "published_scores"
 ORDER = 52
 CAPTION = """
-Scores that others have published, as they were published, beside the {metric} of the same model
-here: the mean over folds and seeds of each schedule and setup, with its 95 % interval where there
-are several runs. *difference*: ours minus theirs. Theirs may be of other splits, seeds and scaling
-of the data.
+Published scores beside the {metric} of the same model in this study. *published*: the score, as
+published. *score*: the mean over folds and seeds for each schedule and setup. *low 95*, *high 95*:
+its 95 % interval, if there are several runs. *difference*: our score minus the published one. The
+published scores may come from other splits, seeds and scaling of the data.
 """
 COMPARED = ("published_by", "published", "score", "difference")
 
 
 def table(runs: pd.DataFrame, facts: Facts) -> pd.DataFrame:
-    """One row per published score and combination of settings of its model."""
+    """Return one row per published score and combination of settings of its model."""
     rows = []
     for reference in facts.references:
         if "score" not in reference:

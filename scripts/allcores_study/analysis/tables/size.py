@@ -13,16 +13,17 @@ SECTION = "speed"
 WHEN = "several_sizes"
 ORDER = 50
 CAPTION = """
-Least-squares line through the median epoch times of all runs, the first epoch (warm-up) left out:
-seconds = intercept + slope x samples, each with its standard error. The intercept is the fixed
-cost of an epoch however few samples it has.
+Epoch time as a linear function of the number of training samples: seconds = intercept + slope x
+samples. It is fitted by least squares to the median epoch of each run, without the first epoch,
+which is warm-up. *seconds per 1000*: the slope, for 1,000 samples. *intercept seconds*: the fixed
+cost of an epoch, however few samples it has. *slope error*, *intercept error*: standard errors.
 """
-# Columns to compare, shown at first; the others are shown on request.
+# Columns shown at first; a button shows the others.
 COMPARED = ("seconds_per_1000", "slope_error", "intercept_seconds", "intercept_error")
 
 FITTED = ["runs", "seconds_per_1000", "slope_error", "intercept_seconds", "intercept_error"]
 FITTED += ["r_squared"]
-# Columns of this table that are written otherwise than those of wording.NUMBERS.
+# Columns that this table formats differently from wording.NUMBERS.
 NUMBERS = {
     **dict.fromkeys(("seconds_per_1000", "intercept_seconds"), seconds(3)),
     **dict.fromkeys(("slope_error", "intercept_error"), Number("± {:.3f}", "s")),
@@ -31,7 +32,7 @@ NUMBERS = {
 
 
 def table(epochs: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
-    """One row per dataset, model and setup: seconds = intercept + slope x samples."""
+    """Return one row per dataset, model and setup: seconds = intercept + slope x samples."""
     rows = []
     for setup, timed in tidy.timed(runs, epochs).groupby(tidy.SETUP, sort=False):
         if timed["train_samples"].nunique() < 2:  # a line needs two sizes

@@ -19,37 +19,36 @@ SECTION = "speed"
 WHEN = "timed"
 ORDER = 20
 CAPTION = """
-Training speed of each setup; runs that differ in schedule, fold or seed are repeats of one another.
-*seconds*: median training time of a whole run; *epoch seconds*: of an epoch after the first.
-*samples per second*: the median over runs, of the median epoch after the first, which is warm-up;
-*slowest* and *fastest*: their range. **Two baselines**: *speedup* is relative to **{base}**, for
-the same dataset, model and training-set size, and *efficiency* is the speedup divided by the ratio
-of cores; *over best* is relative to **the fastest {baseline} with at most as many cores**, used as
-threads. *utilisation*: share of its cores that a run kept busy from its start to its end. *note*:
-rows with more processes than cores (oversubscribed), rows of which a run was stopped and continued,
-as by Ctrl-Z (stopped), rows whose cores were used by others for more than a tenth of the time
-(contended), and rows that were timed under other *conditions* than the baseline (alone or packed,
-processor, torch), for which no speedup is given. *sent mb*: megabytes sent between nodes per epoch.
-The last columns are the shares of each phase in the training time of the first worker; where a
-strategy hides part of its communication behind the computation, only the rest counts as
-*communicate*. Unless the study is ``exclusive``, other runs were at work on other cores of the
-machine at the same time.
+Training speed of each setup. Runs that differ only in schedule, fold or seed are repeats of one
+another. *seconds*: median training time of a whole run. *epoch seconds*: median time of an epoch,
+without the first one, which is warm-up. *samples per second*: the median over runs, from the same
+epochs. *slowest*, *fastest*: the range over runs. **Two baselines**: *speedup* is relative to
+**{base}**, for the same dataset, model and training-set size; *over best* is relative to **the
+fastest {baseline} with at most as many cores**, used as threads. *efficiency*: the speedup divided
+by the ratio of cores. *utilisation*: the share of its cores that a run kept busy from start to end.
+*note*: *oversubscribed* if there were more processes than cores; *stopped* if a run was suspended
+and continued, for example by Ctrl-Z; *contended* if others used the cores for more than a tenth of
+the time; *other conditions* if the *conditions* (alone or packed, processor, torch) differ from the
+baseline's, so that there is no speedup. *sent mb*: megabytes sent between nodes per epoch. The last
+columns are the share of each phase in the training time of the first worker. If a strategy hides
+part of its communication behind computation, only the rest counts as *communicate*. Unless the
+study is ``exclusive``, other runs used other cores of the machine at the same time.
 """
-# Columns to compare, shown at first; the others are shown on request.
+# Columns shown at first; a button shows the others.
 COMPARED = ("cores", "samples_per_second", "speedup", "efficiency", "note")
 
 PHASE = "_seconds"
-# Bytes that the workers and servers of an epoch sent from node to node.
+# Bytes that workers and servers sent between nodes in an epoch.
 SENT = "sent_between_nodes"
-# How other numbers than those of wording.NUMBERS are written: the shares of the phases.
+# Format of the columns that wording.NUMBERS does not name: the shares of the phases.
 OTHERS = percent(0)
 
 
 def table(runs: pd.DataFrame, epochs: pd.DataFrame, facts: Facts) -> pd.DataFrame:
-    """One row per dataset, model, strategy, nodes, workers, threads and training-set size.
+    """Return one row per dataset, model, strategy, nodes, workers, threads and training-set size.
 
-    The columns are explained in CAPTION; samples is their number in a whole run, and shares
-    are in 0..1. speedup and efficiency are empty where the conditions differ from the baseline's.
+    CAPTION explains the columns. samples counts those of a whole run; shares are in 0..1. speedup
+    and efficiency are empty if the conditions differ from the baseline's.
     """
     speeds = tidy.timed(runs, epochs)
     allowed = speeds["machine_cores_allowed"] * speeds["nodes"]
@@ -94,10 +93,10 @@ def table(runs: pd.DataFrame, epochs: pd.DataFrame, facts: Facts) -> pd.DataFram
 
 
 def against_baseline(table: pd.DataFrame, baseline: str) -> pd.DataFrame:
-    """The table with the columns speedup, efficiency, over_best and other_conditions.
+    """Return the table with the columns speedup, efficiency, over_best and other_conditions.
 
-    other_conditions: whether speedup and efficiency are empty, since the conditions differ from
-    the baseline's, or between the runs of either.
+    other_conditions is true if the conditions differ from the baseline's, or between the runs of
+    either. speedup and efficiency are empty there.
     """
     group = ["dataset", "model", "train_size"]
     baselines = table[table["strategy"] == baseline].sort_values("cores", kind="stable")
@@ -106,7 +105,7 @@ def against_baseline(table: pd.DataFrame, baseline: str) -> pd.DataFrame:
     comparable = baselines.groupby([*group, "conditions"])["samples_per_second"]
     best = baselines.assign(best=comparable.cummax())
     table = table.merge(base, on=group, how="left", suffixes=("", "_base"))
-    # The baseline's best under the same conditions with at most as many cores.
+    # The fastest baseline under the same conditions with at most as many cores.
     table = pd.merge_asof(
         table.reset_index().sort_values("cores"),
         best[[*group, "conditions", "cores", "best"]],
@@ -127,7 +126,7 @@ def against_baseline(table: pd.DataFrame, baseline: str) -> pd.DataFrame:
 
 
 def phase_shares(epochs: pd.DataFrame) -> pd.DataFrame:
-    """Share of each phase in the training time per SPEED_SETTINGS, in 0..1, warm-up included."""
+    """Return the share of each phase in the training time, in 0..1, with warm-up."""
     phases = [name for name in epochs if name.endswith(PHASE)]
     sums = epochs.groupby(tidy.SPEED_SETTINGS, sort=False)[[*phases, "seconds"]].sum(min_count=1)
     shares = sums[phases].div(sums["seconds"], axis=0)
@@ -135,15 +134,15 @@ def phase_shares(epochs: pd.DataFrame) -> pd.DataFrame:
 
 
 def sentences(speed_table: pd.DataFrame) -> Iterator[str]:
-    """What disturbed the timings."""
+    """Yield what disturbed the timings."""
     if (speed_table["note"] == tidy.CONTENDED).any():
         yield (
             "Contended: for more than a tenth of the time, other processes used a run's cores, or "
-            "its threads waited for a core; its measured speed is too low."
+            "its threads waited for a core. The measured speed is too low."
         )
     if any("packed" in conditions for conditions in speed_table["conditions"]):
         yield (
             "Runs were packed: a run on few cores was slowed down by its neighbours on the other "
-            "cores, a run on all cores was not. This favours setups with many cores; `exclusive: "
+            "cores; a run on all cores was not. This favours setups with many cores; `exclusive: "
             "true` times each run alone."
         )

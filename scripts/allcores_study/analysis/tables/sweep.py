@@ -1,4 +1,4 @@
-"""How good each candidate of a sweep is, and how often it was chosen."""
+"""The score of each candidate of a sweep, and how often it was chosen."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ SECTION = "{metric}"
 WHEN = "swept"
 ORDER = 57
 CAPTION = """
-Every candidate of each sweep. *score*: if the study selects, the mean {metric} over folds, seeds
-and the inner folds of the training part; else the held-out {metric}. *low* and *high*: its range
-over folds and seeds. *chosen*: in how many folds it was the best, and was trained on the whole
-training part; the {metric} of the chosen ones is in the table of scores. *epochs*: after how many
-it was last scored, a mean over folds. *core hours*: spent on it.
+Candidates of each sweep. *score*: the mean {metric} over folds, seeds and inner folds if the study
+selects, otherwise the mean on the test folds. *low*, *high*: the range over folds and seeds.
+*chosen*: in how many folds the candidate was the best, and was then trained on the whole training
+set; the {metric} of the chosen candidates is in the table of scores. *epochs*: after how many
+epochs it was last scored, averaged over folds. *core hours*: the time spent on it.
 """
 COMPARED = ("candidate", "score", "chosen", "core_hours")
 
 # Candidates are compared if these columns are equal.
 SAME = ["dataset", "model", "schedule", "strategy", "workers", "threads", "train_size"]
-# Columns of this table that are written otherwise than those of wording.NUMBERS.
+# Columns that this table formats differently from wording.NUMBERS.
 NUMBERS = dict.fromkeys(("low", "high"), number)
 OTHERS = Number("{:g}")  # swept values
-MOST_TOLD = 6  # sweeps, each in a sentence of its own
+MOST_TOLD = 6  # sweeps that get a sentence each
 WITHOUT_INNER = (
     "The other tables and figures show the runs of the chosen candidates, without the inner runs."
 )
 
 
 def table(candidates: pd.DataFrame, facts: Facts) -> pd.DataFrame:
-    """One row per candidate and combination of settings; see CAPTION."""
+    """Return one row per candidate and combination of settings; CAPTION explains the columns."""
     values = [name for name in candidates if name.startswith(SWEPT_COLUMN)]
     groups = candidates.groupby([*SAME, "candidate"], sort=False)
     table = groups.agg(
@@ -56,13 +56,15 @@ def table(candidates: pd.DataFrame, facts: Facts) -> pd.DataFrame:
 
 
 def chosen(sweep_table: pd.DataFrame) -> Iterator[str]:
-    """What was chosen, for each model and other settings, where the study selects; of many, where
-    to look."""
+    """Yield what was chosen for each combination of settings, if the study selects.
+
+    If there are many, the only sentence points to the table.
+    """
     groups = list(_groups(sweep_table[sweep_table["chosen"].notna()]))
     if len(groups) > MOST_TOLD:
         yield (
             f"In each of {len(groups)} sweeps, a candidate was chosen for each fold and seed on "
-            "the training part alone: the table of candidates says which."
+            "the training set alone; the table of candidates lists them."
         )
         return
     for title, group in groups:
@@ -73,13 +75,13 @@ def chosen(sweep_table: pd.DataFrame) -> Iterator[str]:
         names = [f"{row['candidate']} ({row['chosen']:.0f})" for _, row in rows.iterrows()]
         always = f"always {rows['candidate'].iloc[0]}" if len(names) == 1 else ", ".join(names)
         yield (
-            f"{title}: chosen on the training part alone, of {count(compared, 'candidate')} in "
-            f"{count(round(times), 'choice')} (one for each fold and seed): {always}."
+            f"{title}: one of {count(compared, 'candidate')} was chosen for each fold and seed, on "
+            f"the training set alone ({count(round(times), 'choice')}): {always}."
         )
 
 
 def sentences(sweep_table: pd.DataFrame, facts: Facts) -> Iterator[str]:
-    """The best candidate where the study does not select, and the cost."""
+    """Yield the cost of the sweeps, and the best candidate if the study does not select."""
     groups = list(_groups(sweep_table))
     if len(groups) > MOST_TOLD and sweep_table["chosen"].notna().all():
         cost = f"{sweep_table['core_hours'].sum():.2g} core-hours"
@@ -87,7 +89,7 @@ def sentences(sweep_table: pd.DataFrame, facts: Facts) -> Iterator[str]:
         return
     for title, group in groups:
         cost = f"{group['core_hours'].sum():.2g} core-hours"
-        whole = group[group["folds"] == group["folds"].max()]  # others lack runs
+        whole = group[group["folds"] == group["folds"].max()]  # the others lack runs
         if whole["score"].isna().all():
             yield f"{title}: no candidate has a score in all of its runs."
         elif group["chosen"].isna().all():
@@ -95,14 +97,14 @@ def sentences(sweep_table: pd.DataFrame, facts: Facts) -> Iterator[str]:
             yield (
                 f"{title}: of {count(len(group), 'candidate')}, {best['candidate']} has the best "
                 f"{facts.metric}, {facts.metric.text(best['score'])}. The best of several scores "
-                f"is an optimistic estimate; with `select` it is a fair one. {cost}."
+                f"is an optimistic estimate; `select` gives a fair one. Cost: {cost}."
             )
         else:
             yield f"{title}: choosing took {cost}. {WITHOUT_INNER}"
 
 
 def _groups(sweep_table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    """(title, rows) of each model and other settings."""
+    """Yield (title, rows) of each combination of settings."""
     shown = ["model", *tidy.varying(sweep_table, SAME[:1] + SAME[2:])]
     for names, group in sweep_table.groupby(shown, sort=False):
         yield style.title(shown, names), group

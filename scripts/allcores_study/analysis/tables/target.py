@@ -1,4 +1,4 @@
-"""After how many epochs, and how many seconds of training, a run reaches an accuracy."""
+"""Epochs and seconds of training until a run reaches an accuracy."""
 
 from __future__ import annotations
 
@@ -17,20 +17,22 @@ SECTION = "{metric}"
 WHEN = "target_accuracy"
 ORDER = 40
 CAPTION = """
-Epochs, and seconds of training (without evaluation), until the held-out accuracy first reaches
-{target:.1%}: medians over the runs that reach it. *reached*: how many do. *fastest*, *slowest*: the
-range of the seconds. As the held-out accuracy itself decides when the count stops, this says how
-fast a model trains, not how well it would do on new data.
+Epochs and training time until the accuracy on the test fold first reaches {target:.1%}. *epochs*,
+*seconds*: medians over the runs that reach it; the time is without evaluation. *reached*: how many
+runs do. *fastest*, *slowest*: the range of the seconds. The test fold itself decides when the count
+stops, so this measures how fast a model trains, not how well it does on new data.
 """
-# Columns to compare, shown at first; the others are shown on request.
+# Columns shown at first; a button shows the others.
 COMPARED = ("reached", "epochs", "seconds")
-# Columns of this table that are written otherwise than those of wording.NUMBERS.
+# Columns that this table formats differently from wording.NUMBERS.
 NUMBERS = dict.fromkeys(("fastest", "slowest"), seconds(2))
 
 
 def reached(epochs: pd.DataFrame, target: float) -> pd.DataFrame:
-    """One row per run: the first epoch with at least that held-out accuracy, and the seconds of
-    training until its end; both are empty if there is none."""
+    """Return one row per run: the first epoch that reaches the target, and the seconds until then.
+
+    The accuracy is that on the test fold. Both are empty if no epoch reaches the target.
+    """
     epochs = tidy.with_elapsed(epochs)
     first = epochs[epochs["accuracy"] >= target].drop_duplicates(tidy.RUN)
     all_runs = epochs[tidy.RUN].drop_duplicates()
@@ -38,7 +40,7 @@ def reached(epochs: pd.DataFrame, target: float) -> pd.DataFrame:
 
 
 def table(epochs: pd.DataFrame, facts: Facts) -> pd.DataFrame:
-    """One row per combination of settings: medians over the runs that reached the target."""
+    """Return one row per combination of settings: medians over runs that reached the target."""
     assert facts.target is not None  # see WHEN
     return (
         reached(epochs, facts.target)
