@@ -27,14 +27,6 @@ if TYPE_CHECKING:
 MOST_CLASSES = 12  # in a list
 STANDARDISED = "standardised with mean and standard deviation of the training set"
 REFERENCE = "corrected resampled t-test (Nadeau and Bengio, Machine Learning 52, 2003)"
-# As in CITATION.cff.
-BIBTEX = f"""@misc{{allcores,
-  author = {{{{The allcores authors}}}},
-  title  = {{allcores: train neural networks on every CPU core,
-            and see which way of using them is fastest}},
-  year   = {{2026}},
-  note   = {{Version {allcores.__version__}}}
-}}"""
 
 
 def table(

@@ -19,7 +19,17 @@ import pandas as pd
 import yaml
 
 from allcores.machine import lifetime
-from allcores_study.analysis import collect, head, methods, products, style, tidy, verdict, wording
+from allcores_study.analysis import (
+    citations,
+    collect,
+    head,
+    methods,
+    products,
+    style,
+    tidy,
+    verdict,
+    wording,
+)
 from allcores_study.analysis.selection import SWEPT_COLUMN
 
 if TYPE_CHECKING:
@@ -155,7 +165,9 @@ def _write_report(study: Study, frames: dict[str, Any], again: str) -> list[str]
         ],
         methods=methods.table(frames, study.named_runs, facts, study.infos),
         config=yaml.safe_dump(study.config_part, sort_keys=False),
-        citation=methods.BIBTEX,
+        citation=citations.bibtex(
+            frames, study.named_runs, any(selection.search for selection in study.selections)
+        ),
         again=again,
     )
     Path(study.page).write_text(page)
@@ -228,11 +240,15 @@ def sheet(
         compared += tuple(tidy.varying(frame, swept))
     own, others = getattr(module, "NUMBERS", {}), getattr(module, "OTHERS", wording.OTHERS)
     formats = wording.formats(frame, facts.metrics, own, others)
-    return described(product, facts) | cells(frame, formats, None if is_whole else compared)
+    titles = {metric.name: metric.title for metric in facts.metrics}
+    return described(product, facts) | cells(frame, formats, None if is_whole else compared, titles)
 
 
 def cells(
-    frame: pd.DataFrame, formats: dict[str, Number], compared: Iterable[str] | None = None
+    frame: pd.DataFrame,
+    formats: dict[str, Number],
+    compared: Iterable[str] | None = None,
+    titles: dict[str, str] | None = None,
 ) -> dict[str, Any]:
     """Return the headings and rows of a table for HTML.
 
@@ -241,6 +257,7 @@ def cells(
             cells.
         compared: columns to show at first, in addition to the settings in which the rows differ;
             None: all.
+        titles: column -> its heading, where that is not its name.
     """
     same = [name for name in tidy.SETTINGS if name in frame and frame[name].nunique() == 1]
     shared = ", ".join(f"{name.replace('_', ' ')}: {frame[name].iloc[0]}" for name in same)
@@ -248,7 +265,7 @@ def cells(
     first = [*shown] if compared is None else [*tidy.SETTINGS, *compared]
     heads = [
         {
-            "name": name.removeprefix("swept_").replace("_", " "),
+            "name": (titles or {}).get(name, name.removeprefix("swept_").replace("_", " ")),
             "unit": formats[name].unit if name in formats else "",
             "classes": " ".join(
                 [*(["number"] if name in formats else []), *([] if name in first else ["more"])]

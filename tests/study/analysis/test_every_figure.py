@@ -117,6 +117,7 @@ def expected(name, frames):
     timed = tidy.timed(runs, epochs)
     counts = frames["staleness"].groupby(["model", "staleness"])["updates"].sum()
     cells = frames["confusion"].query("strategy == 'serial'")
+    cells = products.load("confusion_figure")._of_first_and_best(cells)
     cells = cells.groupby(["model", "true", "predicted"])["samples"].sum()
     if name == "accuracy_figure":
         table = _read_back("accuracy_table", frames, "runs", "facts")

@@ -24,9 +24,9 @@ LEADING = 4
 CAPTION = """
 {metric} on the test folds, the best at the top. Faint dots: single runs (folds and seeds). Marker:
 their mean. Bar: its 95 % interval, corrected for folds that share training samples. Colour: the
-model. Dashed line: the {metric} of always predicting the most frequent class; if that is far away,
-the axis gives it as a number. Triangles: published scores. Runs that diverged are counted in the
-label, not averaged.
+model. Dashed line, of accuracy: what always predicting the most frequent class gives; if that is
+far away, the axis gives it as a number. Triangles: published scores. Runs that diverged are counted
+in the label, not averaged.
 """
 MOST_ROWS = 40  # if there are more, the best are drawn
 

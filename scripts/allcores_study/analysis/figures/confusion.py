@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
 from allcores_study.analysis import style
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -21,8 +21,8 @@ WHEN = "classes"
 ORDER = 64
 CAPTION = """
 Confusion matrices on the test folds. Each row shows how the samples of one class were classified,
-in per cent. Samples are pooled over folds, seeds and schedules of the strategy ``{baseline}``. If
-there are more than 24 models, only the first are drawn.
+in per cent. Samples are pooled over folds, seeds and schedules of the strategy ``{baseline}``. Of
+several models, the first of the study and the most accurate one are drawn; confusion.csv has all.
 """
 
 MOST_NUMBERS = 12  # classes; with more, the numbers would not fit into their boxes
@@ -31,10 +31,10 @@ MOST_LABELS = 25  # per axis; with more classes, only every second or third is n
 
 def figure(confusion: pd.DataFrame, facts: Facts) -> Figure:
     """Draw one panel per dataset and model, from the baseline's runs; each row sums to 100 %."""
-    pooled = confusion[confusion["strategy"] == facts.baseline]
+    pooled = _of_first_and_best(confusion[confusion["strategy"] == facts.baseline])
     letters = pooled["true"].astype(str).str.len().max()
     size = {"width": 4.1 + 0.06 * letters, "height": 3.4 + 0.04 * letters, "columns": 3}
-    figure, panels = style.panels_of(pooled, most=style.MOST_PANELS, **size)
+    figure, panels = style.panels_of(pooled, **size)
     for panel, group in panels:
         counts = group.pivot_table(
             index="true", columns="predicted", values="samples", aggfunc="sum", sort=False
@@ -63,3 +63,14 @@ def _write_numbers(panel: Axes, percent: np.ndarray) -> None:
     for (row, column), value in np.ndenumerate(percent):
         colour = "white" if value > 50 else "black"
         panel.text(column, row, f"{value:.0f}", ha="center", va="center", color=colour, size=size)
+
+
+def _of_first_and_best(confusion: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the first model and of the most accurate one on each dataset."""
+    shown = []
+    for _, group in confusion.groupby(["dataset", "train_size"], sort=False):
+        right = group[group["true"] == group["predicted"]].groupby("model")["samples"].sum()
+        share = right / group.groupby("model")["samples"].sum()
+        names = {group["model"].iloc[0], share.idxmax()}
+        shown.append(group[group["model"].isin(names)])
+    return pd.concat(shown)

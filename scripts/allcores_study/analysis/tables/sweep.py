@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import pandas as pd
+
 from allcores_study.analysis import style, tidy
 from allcores_study.analysis.selection import SWEPT_COLUMN
 from allcores_study.analysis.wording import Number, count, number
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from allcores_study.analysis.products import Facts
 
 TITLE = "candidates of the sweep"
@@ -72,8 +72,8 @@ def chosen(sweep_table: pd.DataFrame) -> Iterator[str]:
         # A search compares other candidates in each fold.
         compared = round(group["folds"].sum() / times)
         rows = group[group["chosen"] > 0].sort_values("chosen", ascending=False)
-        names = [f"{row['candidate']} ({row['chosen']:.0f})" for _, row in rows.iterrows()]
-        always = f"always {rows['candidate'].iloc[0]}" if len(names) == 1 else ", ".join(names)
+        names = [f"{_in_words(row)} ({row['chosen']:.0f} times)" for _, row in rows.iterrows()]
+        always = f"always {_in_words(rows.iloc[0])}" if len(names) == 1 else "; ".join(names)
         yield (
             f"{title}: one of {count(compared, 'candidate')} was chosen for each fold and seed, on "
             f"the training set alone ({count(round(times), 'choice')}): {always}."
@@ -95,12 +95,23 @@ def sentences(sweep_table: pd.DataFrame, facts: Facts) -> Iterator[str]:
         elif group["chosen"].isna().all():
             best = whole.loc[(facts.metric.sign * whole["score"]).idxmax()]
             yield (
-                f"{title}: of {count(len(group), 'candidate')}, {best['candidate']} has the best "
+                f"{title}: of {count(len(group), 'candidate')}, {_in_words(best)} has the best "
                 f"{facts.metric}, {facts.metric.text(best['score'])}. The best of several scores "
                 f"is an optimistic estimate; `select` gives a fair one. Cost: {cost}."
             )
         else:
             yield f"{title}: choosing took {cost}. {WITHOUT_INNER}"
+
+
+def _in_words(row: pd.Series) -> str:
+    """Return the values of a candidate: "hidden 64-32, lr 0.0017"."""
+    parts = []
+    for name in (name for name in row.index if name.startswith(SWEPT_COLUMN)):
+        value = row[name]
+        if not pd.isna(value):
+            number = f"{value:.3g}" if isinstance(value, float) else str(value).replace("x", "-")
+            parts.append(f"{name.removeprefix(SWEPT_COLUMN).replace('_', ' ')} {number}")
+    return ", ".join(parts) or row["candidate"]
 
 
 def _groups(sweep_table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
