@@ -1,18 +1,18 @@
-# make run    the default study, packed onto every core; ends with results/default/report.html
-# make plan   how long the default study will take, and how large it is
-# make test   all tests but those that make soak repeats at length; lint alone is make lint;
-#             with PROCESSOR=avx2 or PROCESSOR=default as on a processor without AVX-512, without AVX
-# make test-slurm   a real SLURM, brought up on this machine as root
+# make run    run the default study, packed onto every core; ends with results/default/report.html
+# make plan   estimate how long the default study will take, and its size
+# make test   run all tests except the long ones of make soak; includes make lint;
+#             with PROCESSOR=avx2 or PROCESSOR=default as on a processor without AVX-512 or without AVX
+# make test-slurm   run the tests that need a real SLURM, set up on this machine as root
 # make cores, scratch_vs_builtin, data_size, kfold, hogwild
-#             a published study in miniature, or whole with SIZE=full; ends with results/SIZE/STUDY/report.html
-# make miniatures   all five
-# make test-processors   the promises of bits, as on other processors
-# make soak   an hour of kills, damage, full disks and changes: the results have to stay the same
-# make bench  how fast it is, here and now
-# make docs   the documentation as a site: results/docs/index.html
-# make lock   write down which packages are installed, with their digests
-# make release   check all and build the wheel of a version
-# make manual config/config.yaml, docs/ and README.md, written anew from schema, programs and docs/measured/
+#             run a published study in miniature, or in full with SIZE=full; ends with results/SIZE/STUDY/report.html
+# make miniatures   run all five
+# make test-processors   test that results are bitwise equal where promised, as on other processors
+# make soak   run the long tests, then an hour of kills, damage, full disks and changes: the results must stay the same
+# make bench  measure the speed on this machine
+# make docs   build the documentation as a site: results/docs/index.html
+# make lock   write requirements.lock: the packages to install, with their digests
+# make release   check everything and build the wheel of a version
+# make manual rewrite config/config.yaml, docs/ and README.md from schema, programs and docs/measured/
 
 PYTHON ?= python3
 CORES ?= all
@@ -39,7 +39,7 @@ $(STUDIES): $(READY)
 	    --report results/$(SIZE)/$@/report.html --report-after-run
 	@echo "Open" results/$(SIZE)/$@/studies/*/report.html "or, all in one, results/$(SIZE)/$@/report.html"
 
-test: lint # which gets PROCESSOR by the environment
+test: lint # pytest gets PROCESSOR from the environment
 	$(BIN)/python -m pytest
 
 lint: $(READY)
@@ -49,13 +49,12 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/snakemake --lint
 
-# As on every processor that this one can be told to be like.
+# As on every processor that this one can imitate.
 test-processors: $(READY)
 	PROCESSORS=all $(BIN)/python -m pytest -m long tests/project/test_processors.py
 
-# The tests that only repeat at length what others hold, then MINUTES=60 of disturbances, beside the
-# two or three that the undisturbed campaigns take; SEED=1 does what another call with that seed has
-# done.
+# The long tests, then MINUTES=60 of disturbances, plus the two or three minutes that the undisturbed
+# campaigns take. SEED=1 repeats the disturbances of another soak with that seed.
 MINUTES ?= 60
 soak: $(READY)
 	@$(BIN)/python scripts/install.py run test frameworks
@@ -78,16 +77,16 @@ docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "Open results/docs/index.html"
 
-# Packages of torch's that come from PyTorch's index of builds for CPUs, or are for GPUs.
+# torch's packages that come from PyTorch's index of CPU builds, or are for GPUs.
 UNLOCKED := torch torchvision triton cuda-bindings cuda-pathfinder cuda-toolkit $(addprefix nvidia-, \
     cublas cuda-cupti cuda-nvrtc cuda-runtime cudnn-cu13 cufft cufile curand cusolver cusparse cusparselt-cu13 \
     nccl-cu13 nvjitlink nvshmem-cu13 nvtx)
-lock: # with the uv of .venv, which the present lock has been installed by
+lock: # with the uv of .venv, which installed the present lock
 	$(BIN)/python -m uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
 	    --no-header --group run --group test $(UNLOCKED:%=--no-emit-package %) --output-file requirements.lock
 	@sed -i '1i # Every package that `make` installs, with the digests of its files; `make lock` writes it from pyproject.toml.\n# Without torch, whose builds for CPUs come from an index of their own, and what it brings for GPUs.' requirements.lock
 
-# Checks all, builds the wheel and the notes, and says what is left for a person to press.
+# Checks everything, builds the wheel and the notes, and prints what is left to do by hand.
 VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' scripts/allcores/version.py)
 TAG ?= v$(VERSION)
 release: $(READY)

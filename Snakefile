@@ -1,11 +1,11 @@
-# Where Snakemake looks first; all of it is in workflow/Snakefile.
+# Snakemake looks for this file first; everything is in workflow/Snakefile.
 
 
 include: "workflow/Snakefile"
 
 
 rule default:
-    default_target: True  # an included file gives none
+    default_target: True  # the one of an included file does not count
     input:
         rules.all.input,
     localrule: True

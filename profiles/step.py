@@ -1,12 +1,12 @@
-"""Choose the nodes of an allocation on which a run has room, and become the srun that starts it.
+"""Choose nodes of an allocation with room for a run, and become the srun that starts it.
 
     python -I -S profiles/step.py --nodes 1 --cores 2 --mem 900 -- PROGRAM [ARGUMENT ...]
 
-SLURM could choose itself (srun --exact), but places steps badly where cores have several hardware
-threads, and looks for room again only after a while. So all steps may overlap, as far as SLURM
-knows, and this program records what each step has: .snakemake/steps_JOB.json, whose entries count
-as long as their process is there. A run itself decides which cores of a node it gets, by leases:
-see allcores/machine/leases.py.
+SLURM could choose the nodes (srun --exact), but it places steps badly where cores have several
+hardware threads, and it looks for room again only after a while. So SLURM lets all steps overlap,
+and this program records what each one has in .snakemake/steps_JOB.json, whose entries count as long
+as their process exists. A run itself decides which cores of a node it gets, by leases: see
+allcores/machine/leases.py.
 """
 
 import argparse
@@ -17,12 +17,12 @@ import sys
 import time
 
 AGAIN = 0.1  # seconds until a run without room looks again
-# Set by profiles/allocation.sh: "n1 48 190000\nn2 ...", name, cores and MB of each node.
+# Set by profiles/allocation.sh: "n1 48 190000\nn2 ...", the name, cores and MB of each node.
 ROOM = "ALLCORES_ROOM"
 
 
 def began(pid):
-    """When a process began, in ticks since boot (proc_pid_stat(5)); None: it has ended."""
+    """Return when a process began, in ticks since boot (proc_pid_stat(5)); None if it has ended."""
     try:
         with open(f"/proc/{pid}/stat") as file:  # noqa: PTH123 - pathlib takes 10 ms to import
             state, *fields = file.read().rpartition(")")[2].split()
@@ -32,9 +32,9 @@ def began(pid):
 
 
 def with_room(steps, room, nodes, cores, memory):
-    """The names of nodes that have room for a run; None: there are too few now.
+    """Return the names of nodes that have room for a run; None if there are too few now.
 
-    The fullest ones that have it, so that room is left for wider runs.
+    The fullest ones are taken, so that room is left for wider runs.
 
     Args:
         steps: [{"nodes": names, "cores": on each, "memory": MB on each}] of what is running.
@@ -73,7 +73,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     for name, text in (("nodes", "how many"), ("cores", "on each"), ("mem", "MB on each")):
         parser.add_argument(f"--{name}", type=int, required=True, help=text)
-    parser.add_argument("command", nargs="+", help="program to call once on each node")
+    parser.add_argument("command", nargs="+", help="program to run once on each node")
     flags = parser.parse_args()
     lines = [line.split() for line in os.environ[ROOM].splitlines()]
     room = {name: (int(cores), int(memory)) for name, cores, memory in lines}
@@ -82,8 +82,8 @@ if __name__ == "__main__":
     ]
     if len(large) < flags.nodes:
         sys.exit(
-            f"step.py: {flags.nodes} node(s) with {flags.cores} cores and {flags.mem} MB are asked "
-            f"for, but only {len(large)} in this allocation have as much: {room}"
+            f"step.py: the run needs {flags.nodes} node(s) with {flags.cores} cores and "
+            f"{flags.mem} MB each; only {len(large)} in this allocation have as much: {room}"
         )
     book = f".snakemake/steps_{os.environ['SLURM_JOB_ID']}.json"
     names = take(book, room, flags.nodes, flags.cores, flags.mem)

@@ -48,7 +48,7 @@ from allcores_study.training.run_request import RunRequest  # noqa: E402
 
 ROOT = Path(__file__).parents[1]
 # Nothing of the calling environment's own threads or allotment may reach what a test starts; what
-# says how to be like another processor has to, as this process is, too.
+# says how to be like another processor has to, as this process is also like it.
 ENVIRONMENT = {
     name: value
     for name, value in os.environ.items()
@@ -182,7 +182,7 @@ LONGEST = (
 )
 
 
-# What repeats at length what a test of seconds holds, too: `make soak` runs these. Name of a test
+# What repeats at length what a test of seconds also holds: `make soak` runs these. Name of a test
 # -> the ids of parameters with which it is short enough.
 LONG = {
     "test_as_on_another_processor": (),

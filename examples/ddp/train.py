@@ -1,4 +1,4 @@
-"""Train a network by DistributedDataParallel under torchrun, exchanging by a backend."""
+"""Train a network with DistributedDataParallel under torchrun, over a given backend."""
 
 import argparse
 import sys

@@ -2,5 +2,5 @@
 
 
 def noise(inputs, generator, sigma=0.5):
-    """Add normal noise to a batch of scaled images, anew in every epoch."""
+    """Return a batch of scaled images with normal noise, drawn again in every epoch."""
     return inputs + generator.normal(0, sigma, size=inputs.shape[1:])

@@ -1,6 +1,6 @@
 """Write the first sentences of the docstrings of libraries: docstrings.csv.
 
-The texts are of the packages that are installed here, so nothing is downloaded.
+The texts come from installed packages, so nothing is downloaded.
 """
 
 import csv
@@ -14,7 +14,7 @@ import scipy.signal
 import scipy.stats
 import torch
 
-MOST = 250  # of a library
+MOST = 250  # texts of each library
 MODULES = {
     "numpy": (numpy, numpy.linalg, numpy.fft, numpy.random),
     "pandas": (pandas, pandas.DataFrame, pandas.Series, pandas.Index),
@@ -24,11 +24,11 @@ MODULES = {
 
 
 def sentences(modules):
-    """The first paragraphs of the docstrings of all that is public in some modules."""
+    """Yield the first paragraph of each public docstring in some modules."""
     for module in modules:
         for name, value in inspect.getmembers(module):
             text = (inspect.getdoc(value) or "").strip()
-            # The line of a signature says too much.
+            # A line with a signature would give the library away.
             paragraphs = [part for part in text.split("\n\n") if not re.match(r"\w+\(", part)]
             if not name.startswith("_") and callable(value) and paragraphs:
                 yield " ".join(paragraphs[0].split())

@@ -1,4 +1,4 @@
-"""Accelerate: it takes the group that is there, and would refuse the name itself."""
+"""Accelerate: it uses the existing process group, but would refuse the name of the backend."""
 
 import sys
 from pathlib import Path

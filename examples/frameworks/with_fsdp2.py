@@ -1,4 +1,4 @@
-"""FSDP2: each rank keeps a part of every weight; torch gathers and scatters them by the group."""
+"""FSDP2: each rank keeps a shard of every weight; torch gathers and scatters them."""
 
 import sys
 from pathlib import Path

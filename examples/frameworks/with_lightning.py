@@ -1,4 +1,4 @@
-"""Lightning: its DDPStrategy passes the name of the backend on."""
+"""Lightning: its DDPStrategy passes on the name of the backend."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""transformers' Trainer: as Accelerate, on which it stands, it takes the group that is there."""
+"""transformers' Trainer: like Accelerate, which it builds on, it uses the existing group."""
 
 import sys
 import tempfile

@@ -1,4 +1,4 @@
-"""Train a network in a loop of one's own, by any of the strategies."""
+"""Train a network in your own loop, with any of the strategies."""
 
 import argparse
 import sys

@@ -1,6 +1,6 @@
-"""Lay handwritten digits on noisy grounds: images/, and masks/ of the even and the odd ones.
+"""Draw handwritten digits on noisy backgrounds: images/, and masks/ of even and odd digits.
 
-The digits are scikit-learn's, so nothing is downloaded.
+The digits come from scikit-learn, so nothing is downloaded.
 """
 
 from pathlib import Path

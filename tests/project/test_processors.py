@@ -3,7 +3,7 @@
 Other instructions add up in another order, so that numbers differ in their last bits between
 processors, but what is promised to be equal is equal with all.
 
-    make test-processors            those that are left out else, too
+    make test-processors            also those that are otherwise left out
     make test PROCESSOR=avx2        all tests, as on one of them
 """
 

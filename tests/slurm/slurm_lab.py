@@ -135,7 +135,7 @@ SMALL = {"models": ["mlp"], "strategies": ["serial"]}
 
 
 def small(folder, model=None, **study):
-    """A project with a study that is SMALL but for these changes.
+    """A project with a study that is SMALL except for these changes.
 
     Args:
         model: an entry of `models` that takes the place of `mlp`.

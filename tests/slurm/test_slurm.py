@@ -32,7 +32,7 @@ OVER_NODES = ("shared_memory", "ddp", "ring", "parameter_server")
 def test_the_study_runs_on_a_cluster_unchanged(slurm, tmp_path):
     project = copy(tmp_path)
     wide = {"datasets": ["tiny"], "folds": 2, "models": ["mlp"], "nodes": 2}
-    wide["schedules"] = ["cosine"]  # serial is trained so, too
+    wide["schedules"] = ["cosine"]  # serial is also trained so
     project.configure(
         lambda config: config["studies"].update(wide=wide | {"strategies": ["shared_memory"]})
     )
@@ -104,7 +104,7 @@ def test_jobs_of_a_call_that_was_killed_are_not_submitted_twice(slurm, tmp_path)
     by_profile(slurm, project, "--unlock").communicate()
     said = ended(by_profile(slurm, project), returns=1)
     numbers = re.search(r"`scancel ([\d ]+)`", said)
-    assert "SLURM still has jobs of an earlier call" in said
+    assert "SLURM still has jobs of an earlier invocation" in said
     says(slurm, "scancel", *numbers[1].split())
     wait_for(lambda: not says(slurm, "squeue", "-h").strip(), 60)
     third = by_profile(slurm, project)

@@ -68,7 +68,7 @@ def test_a_turn_that_is_too_short_for_anything_is_the_last(slurm, tmp_path):
     # As SLURM does two minutes before the end, which is at once where one minute was asked for.
     says(slurm, "scancel", "--batch", "--signal=USR1", allocation.job)
     assert allocation.ended(100) == "FAILED"
-    assert "not queued again: no run came any further in this turn" in allocation.log.read_text()
+    assert "not queued again: no run made progress in this turn" in allocation.log.read_text()
 
 
 def status(slurm, project):
@@ -118,7 +118,7 @@ def test_sigterm_cancels_what_is_pending_and_waits_for_what_runs(slurm, tmp_path
     wait_for(lambda: "PENDING" in says(slurm, "squeue", "-h", "-o", "%T"), 60)
     call.send_signal(signal.SIGTERM)
     said = ended(call, 120, returns=1)
-    assert "Stopping: jobs that run end, no other begins; Ctrl-C cancels them" in said
+    assert "Stopping: waiting for running jobs, starting no others; Ctrl-C cancels them" in said
     assert "1 runs trained, 0 of them diverged; 1 missing" in said
     assert not says(slurm, "squeue", "-h").strip()
 
@@ -158,7 +158,7 @@ def test_jobs_that_are_forgotten_and_an_outage_lose_no_run(slurm, tmp_path):
     time.sleep(15)
     subprocess.run(["slurmctld"], env=slurm, check=True)
     said = ended(call)
-    assert "SLURM does not answer; it is asked again" in said
+    assert "SLURM does not answer; asking again" in said
     assert len(weights_of(project)) == 3
     assert not list((project.results / "logs" / "slurm").rglob("*")), "no empty folder is left"
 
@@ -183,5 +183,5 @@ def test_runs_without_room_in_memory_are_refused_with_the_flag_that_mends_it(slu
     allocation = Allocation(slurm, tmp_path, asked=["--nodes=2", "--exclusive"], **SMALL)
     allocation.ended(100)
     said = allocation.log.read_text()
-    assert "These runs have no room in memory:" in said
-    assert "SLURM gives this job 200 MB on a node: submit it with --mem=0" in said
+    assert "These runs do not fit into memory:" in said
+    assert "SLURM gives this job 200 MB on a node; submit it with --mem=0" in said

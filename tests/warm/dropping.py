@@ -1,4 +1,4 @@
-"""A process that imports for ever, where Python drops an exception."""
+"""A process that imports forever, where Python drops an exception."""
 
 import sys
 import time

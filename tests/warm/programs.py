@@ -13,7 +13,7 @@ from allcores_study.campaign import warm_start
 
 
 def torch():
-    """And what train.py imports where it prepares a dataset, too, which it does by hand only."""
+    """And what train.py imports where it also prepares a dataset, which it does by hand only."""
     warm_process.torch()
     warm_process.pandas()
 

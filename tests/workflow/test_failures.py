@@ -171,7 +171,7 @@ def test_where_a_model_fails_the_others_get_their_tables(tmp_path):
     # At once, and in the end again.
     assert output.count("failed: train tiny/own/cosine/serial/w1t1/fold") == 4
     assert "Traceback" not in output, "that is in its log"
-    assert "The same call goes on with the missing runs." in output
+    assert "Run the same command again to continue with the missing runs." in output
     command = [sys.executable, ROOT / "scripts" / "status.py", "--configfile", project.config]
     status = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, text=True, capture_output=True)
     assert status.stdout.startswith("2 done, 0 running, 2 failed, 0 to go"), status.stderr

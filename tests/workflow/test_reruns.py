@@ -38,7 +38,7 @@ MODULES = {
     "strategies/base": ALL,
     **dict.fromkeys(("strategies/ddp", "strategies/serial"), HALF),
     **dict.fromkeys(("parallel/exchange", "parallel/process_group"), HALF),  # of ddp
-    # the way from data to results, but for what watches, places or tells
+    # the way from data to results, except for what watches, places or tells
     "data": ALL,
     **dict.fromkeys(("data/metadata", "data/preparation", "data/precision"), NONE),
     "parallel": ALL,
@@ -73,7 +73,7 @@ def identities(config=CONFIG):
 
 @pytest.fixture
 def library(tmp_path, monkeypatch):
-    """A copy of both packages that a test may edit; call it to read the files anew: it gives their
+    """A copy of both packages that a test may edit; call it to read the files again: it gives their
     folder."""
     folder = tmp_path / "scripts"
     for name in ("ENGINE", "LIBRARY"):

@@ -382,7 +382,7 @@ def test_a_killed_search_goes_on_and_suggests_the_same(searched, tmp_path):
     for path, made in before.items():
         if made["suggested"]:
             assert after[path]["suggested"].items() >= made["suggested"].items()
-    # Another space begins anew; what it will suggest is not said before.
+    # Another space begins again; what it will suggest is not said before.
     project.edit("mine.yaml", "2.0]", "1.75]")
     assert project.planned()["select_candidate"] >= 2
     assert "8 choices between candidates are to be made" in status(project)

@@ -29,7 +29,7 @@ def finished(tmp_path_factory):
 
 @pytest.fixture
 def project(finished, tmp_path):
-    """A copy of the finished study that a test may change; it stands in another place, too."""
+    """A copy of the finished study that a test may change; it is also in another place."""
     return finished.copied(tmp_path / "moved")
 
 
@@ -282,7 +282,7 @@ def test_a_terminal_that_is_closed_ends_a_call_in_good_order(tmp_path, is_ignore
     stopped_by = "SIGINT" if is_ignored else "SIGHUP"
     assert f"train.py: stopped by {stopped_by}; the same call goes on" in log
     said = (tmp_path / "said").read_text()
-    assert said.count("Stopping: running jobs save and end, no other begins") == 1
+    assert said.count("Stopping: running jobs save and end, no others start") == 1
     assert not any(text in said for text in ("Traceback", "Will exit after", "WorkflowError"))
     assert project.trains() == 2, "nothing is locked"
 
@@ -332,4 +332,4 @@ def test_sigterm_ends_a_call_that_waits_for_missing_files(tmp_path, monkeypatch)
             assert process.wait(timeout=patience.seconds(30)) == 1
         finally:
             process.kill()
-    assert log.read_text().count("Stopping: running jobs end, no other begins") == 1
+    assert log.read_text().count("Stopping: running jobs end, no others start") == 1

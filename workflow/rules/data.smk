@@ -1,9 +1,9 @@
 # Data and folds. The output of a rule is a mark, a file whose name has a digest of all that the
-# result is made of, see scripts/allcores_study/records/marks.py. So content decides what is made again,
-# and neither the times of files nor Snakemake's records.
+# result is made of; see scripts/allcores_study/records/marks.py. So content decides what is rebuilt,
+# not the times of files or Snakemake's records.
 
 
-# On a cluster these run where snakemake was called: other nodes often have no network.
+# On a cluster, these run where snakemake was started: other nodes often have no network.
 localrules:
     prepare_dataset,
     assign_folds,
@@ -42,11 +42,11 @@ rule assign_folds:
         "exec {params.command} > {log:q} 2>&1"
 
 
-# Where a candidate is selected, the training part of each fold is cut into inner folds.
+# To select a candidate, the training set of each fold is split into inner folds.
 use rule assign_folds as assign_inner_folds with:
     output:
         "<results>/data/{dataset}/{folds}folds_seed{seed}_inner{inner}.{made_of}",
     log:
         "<results>/logs/assign_folds/{dataset}_{folds}folds_seed{seed}_inner{inner}.{made_of}.log",
     message:
-        "Cut the training parts of {wildcards.dataset} into {wildcards.inner} folds each"
+        "Split each training set of {wildcards.dataset} into {wildcards.inner} inner folds"

@@ -1,5 +1,5 @@
 # The results of each study: tidy CSVs, tables, figures and a report, made in one process. Each file in
-# scripts/allcores_study/analysis/tables/ and figures/ declares one of them, and what it is made from.
+# scripts/allcores_study/analysis/tables/ and figures/ declares one table or figure and its inputs.
 
 
 rule select_candidate:
@@ -43,7 +43,7 @@ for JOB in CALL.studies:
             beside=JOB.other_formats,
         log:
             CALL.folder.report_log(JOB.name),
-        # On a cluster, it runs where snakemake was called.
+        # On a cluster, this runs where snakemake was started.
         localrule: True
         conda:
             "../../environment.yml"

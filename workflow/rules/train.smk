@@ -1,4 +1,4 @@
-# The rule calibrate measures how a model computes fastest, if that is `auto`; train trains one run.
+# The rule calibrate measures which recipe is fastest, if a model has `auto`; train trains one run.
 
 
 rule calibrate:
@@ -20,7 +20,7 @@ rule calibrate:
     params:
         command=RUNS.calibrate_command,
     message:
-        "Measure how {wildcards.family} is fastest"
+        "Measure the fastest recipe of {wildcards.family}"
     shell:
         f"exec {CALL.launcher} {{params.command}} --cores {CALL.cores_flag} > {{log:q}} 2>&1"
 
@@ -43,13 +43,13 @@ rule train:
     message:
         "Train {wildcards.model} with {wildcards.strategy}, see {log}"
     shell:
-        # exec, so that killing Snakemake ends the training and not a shell around it.
+        # exec, so that killing Snakemake ends the training, not a shell around it.
         f"exec {CALL.launcher} {{params.command}} --cores {CALL.cores_flag} > {{log:q}} 2>&1"
 
 
-# Runs of seconds share a job: planning/dealing.py says which. So do runs that follow from a choice, as it is
-# known only when the job begins which they are. Its output has another name in each call, so that Snakemake
-# always runs it.
+# Runs that take seconds share a job; planning/dealing.py decides which. So do runs that follow from a choice,
+# because they are known only when the job begins. The output has another name in each invocation, so that
+# Snakemake always runs the job.
 rule train_several:
     input:
         RUNS.inputs,

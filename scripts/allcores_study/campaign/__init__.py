@@ -1,1 +1,1 @@
-"""A call of snakemake: what its rules ask."""
+"""An invocation of snakemake: what its rules ask."""

@@ -1,4 +1,4 @@
-"""A call of snakemake: its config as runs, and what happens when it begins and when it ends."""
+"""An invocation of snakemake: its config as runs, and what happens when it begins and ends."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ if TYPE_CHECKING:
     from allcores_study.config.candidates import Slot
     from allcores_study.watching.journal import JobRecord, Journal
 
-# Set by profiles/allocation.sh: how a program is called on one of several nodes, how many cores
+# Set by profiles/allocation.sh: how a program is started on one of several nodes, how many cores
 # each has, and how many nodes there are.
 LAUNCHER, NODE_CORES, NODES = "ALLCORES_LAUNCHER", "ALLCORES_NODE_CORES", "ALLCORES_NODES"
 RESTARTS = "SLURM_RESTART_COUNT"
-DRAWING = 4  # cores: of some ten figures one or two take long
+DRAWING = 4  # cores: one or two of some ten figures take long
 
 
 class Call:
@@ -63,16 +63,16 @@ class Call:
         config: the config as Snakemake has merged it.
 
     Attributes:
-        folder: the ResultsFolder.
-        config: with a way of training for each study, if that is known.
-        table: its grid.Table.
-        undecided: names of the studies whose way of training is to be chosen first; the table has
-            their runs as if they were trained serially.
+        folder: where the results go.
+        config: with strategies for each study, if these are known.
+        table: the runs of the config.
+        undecided: names of the studies whose strategy has to be chosen first; the table has their
+            runs as if they were trained serially.
     """
 
     def __init__(self, workflow: Workflow, config: dict[str, Any]) -> None:
         # Snakemake keeps all jobs in memory, none of them garbage: collecting less often saves a
-        # large dry run a tenth of its time; not collecting at exit saves every call 0.4 s.
+        # large dry run a tenth of its time; not collecting at exit saves every invocation 0.4 s.
         gc.set_threshold(200_000)
         atexit.register(gc.freeze)
         atexit.register(self._go_on)
@@ -93,13 +93,13 @@ class Call:
             sys.exit(str(error))
         self.folder = ResultsFolder(f"results/{name}")
         self.name = journal.new_call(self.folder)
-        if self.local_cores == 0:  # Snakemake would wait for one for ever
+        if self.local_cores == 0:  # Snakemake would wait forever for a core
             sys.exit("--cores: found 0; expected a whole number from 1, or `all`")
-        if self.is_main:  # for a job of a cluster the call that submitted it has checked
+        if self.is_main:  # else the invocation that submitted this job has checked
             self._check(*self._if_given(self.cores_of_a_run, self.nodes))
             stop_at(results_folder.foreign(self.files, self.folder.path))
             stop_at(unusable(Path(self.folder.path).absolute()))
-            if os.environ.get(RESTARTS, "0") != "0":  # the next turn of a job
+            if os.environ.get(RESTARTS, "0") != "0":  # SLURM has queued this job again
                 self._unlock()
         self._expand()
         if self.local_cores is not None and not self.launcher:
@@ -108,15 +108,20 @@ class Call:
         self.estimates = Estimates(self.table, self.folder, self.most_cores, is_forked)
 
     def _unlock(self) -> None:
-        """Remove the lock of an earlier turn of this job of SLURM, unless another call has it."""
+        """Remove the lock that an earlier turn of this SLURM job left.
+
+        The lock of another invocation stays.
+        """
         record = journal.read_call(self.folder)
         is_own = record is None or record.batch_job == os.environ.get("SLURM_JOB_ID", "")
         if is_own or record.is_going_on is False:  # type: ignore[union-attr]
             internals.unlock(self.folder.path)
 
     def _if_given(self, *counts: int | None) -> tuple[int | None, ...]:
-        """The counts, or None for each of them where one core may be what Snakemake assumes of a
-        dry run that was given none."""
+        """Return the counts, or None for each if one core may be what Snakemake assumes.
+
+        It assumes one core for a dry run that was given none.
+        """
         has_flag = any(word.startswith(("--cores", "-c", "--jobs", "-j")) for word in sys.argv)
         return counts if self.local_cores != 1 or has_flag else (None,) * len(counts)
 
@@ -126,7 +131,7 @@ class Call:
     def _expand(self) -> None:
         """Set config, table and undecided."""
         config = sweeps.expanded(self.merged_config)
-        # A job of a cluster uses what the call that submitted it has chosen.
+        # A job of a cluster uses what the invocation that submitted it has chosen.
         (cores,) = self._if_given(self.cores_of_a_run) if self.is_main else (None,)
         full_config = choose.with_saved(config, self.folder.plan_file(choose.FILE), cores)
         self.undecided = [] if full_config else choose.studies_of(config)
@@ -135,23 +140,23 @@ class Call:
 
     @property
     def cores_of_a_run(self) -> int | None:
-        """How many cores a run can have in this call; None: on a cluster."""
+        """The number of cores that a run can have in this invocation; None on a cluster."""
         return int(os.environ[NODE_CORES]) if self.launcher else self.local_cores
 
     @property
     def most_cores(self) -> int:
-        """The cores of this call; on a cluster, the most that a run takes on a node."""
+        """The cores of this invocation; on a cluster, the most that a run takes on a node."""
         return self.cores_of_a_run or max(run.cores_on_node for run in self.table.runs.values())
 
     @property
     def cores_of_a_report(self) -> int:
-        """How many cores draw the figures of a study, as reports are made side by side."""
+        """The number of cores that draw the figures of a study; reports are made side by side."""
         cores = min(DRAWING, self.local_cores or 1)
         return max(1, cores // max(1, len(self.studies)))
 
     @property
     def nodes(self) -> int | None:
-        """How many nodes a run can have in this call; None: on a cluster."""
+        """The number of nodes that a run can have in this invocation; None on a cluster."""
         if self.launcher:
             return int(os.environ[NODES])
         return 1 if self.local_cores else None
@@ -177,7 +182,7 @@ class Call:
         return patterns | numbers | {"call": "[0-9a-f]+", "made_of": marks.PATTERN}
 
     def warm(self, process: str) -> str | None:
-        """The name of a warm process, where there is one: see campaign/warm_start.py."""
+        """Return the name of a warm process, if there is one: see campaign/warm_start.py."""
         return process if self.local_cores is not None and self.is_main else None
 
     @functools.cached_property
@@ -201,12 +206,12 @@ class Call:
         return [StudyJob(self, study, self.table) for study in self.table.studies]
 
     def targets(self, wildcards: Wildcards) -> list[str]:
-        """The files of every study, and lost runs and data that this call makes beside them."""
+        """Return the files of every study, and those of lost runs and data to rebuild."""
         members: Iterable[str | Slot] = self.selections.members(self.table.selections.values())
         members = dict.fromkeys((*self.table.required, *members))
         datas = (self.ledger.data(run) for run in self.table.runs.values())
         data = {mark for marks_of_run in datas for mark in marks_of_run}
-        # With its mark comes all that a report's rule makes; one that is valid may have none.
+        # A report's mark brings all that its rule makes; a valid report may have no mark.
         reports = [job.mark or job.page for job in self.studies]
         return [*self.runs.request(members), *sorted(data), *reports]
 
@@ -219,18 +224,20 @@ class Call:
 
     @functools.cache  # noqa: B019
     def choose(self) -> None:
-        """Where `auto` is undecided, decide it and call snakemake again; a dry run says so. It may
-        need data, which are prepared without."""
+        """Decide `auto` where it is undecided and start snakemake again; a dry run prints a note.
+
+        Data are prepared without this, as the decision may need them.
+        """
         if not self.undecided or internals.ends_with(self.workflow, "prepare_dataset"):
             return
         if not self.executes:
-            what = "`auto` is decided when a call begins; here its runs are shown as serial ones"
+            what = "`auto` is decided when training begins; until then its runs are shown as serial"
             print(f"NOTE: {what}", file=sys.stderr)
             return
         if self.local_cores is None:
             files = " ".join(os.path.relpath(file) for file in self.files)
             plan = f"{programs.plan()} --configfile {files} --cores N"
-            stop_at([f"`strategies: [auto]`: first call {plan}, with N the cores of a node"])
+            stop_at([f"`strategies: [auto]`: first run {plan}, with N the cores of a node"])
         self.try_out_models()
         print("Choosing a strategy for `auto`: timing each one", file=sys.stderr, flush=True)
         self._write_config(self.merged_config)
@@ -249,20 +256,20 @@ class Call:
         sys.exit(0)
 
     def _write_config(self, config: dict[str, Any]) -> None:
-        """Write a whole config, with what --config gave, for programs to read."""
+        """Write a whole config, including what --config gave, for programs to read."""
         file = Path(self.folder.config(config))
         file.parent.mkdir(parents=True, exist_ok=True)
         write_text(file, json.dumps(config))
 
     def start(self, logger: Logger) -> None:
-        """Before the first job: check what can be checked, and begin to watch.
+        """Check what can be checked before the first job, and begin to watch.
 
         Args:
             logger: Snakemake's.
         """
         self._check(self.cores_of_a_run, self.nodes)
-        # On a full disk each message that cannot be written to Snakemake's log would end in a
-        # traceback.
+        # Else, on a full disk, each message that cannot be written to Snakemake's log would end in
+        # a traceback.
         logging.raiseExceptions = False
         if self.local_cores is not None:
             internals.start_at_once(self.workflow)
@@ -277,7 +284,7 @@ class Call:
             wide = [path for path, run in self.table.runs.items() if run.nodes > 1]
             stop_at(wide[:1], "Runs over several nodes need SLURM; the first of them is")
         self.try_out_models()
-        stop_at(list(self.runs.too_large()), "These runs have no room in memory")
+        stop_at(list(self.runs.too_large()), "These runs do not fit into memory")
         stop_at(list(slurm.hopeless(submitted)), "SLURM would never start these jobs")
         journal.forget_calls(self.folder, self.name)
         results_folder.note_origin(self.files, self.folder.path)
@@ -288,7 +295,7 @@ class Call:
         stopping.finish_by_signals(self.workflow, self._note_stop, logger.warning, cancel)
 
     def _hold(self) -> None:
-        """Keep other calls out of the results folder; after one that went on, begin again."""
+        """Keep other invocations out of the results folder; start again after one that ran."""
         if lock := journal.lock_or_wait(self.folder):
             self.open.enter_context(lock)
             return
@@ -297,8 +304,10 @@ class Call:
 
     @functools.cache  # noqa: B019
     def try_out_models(self) -> None:
-        """Keep other calls out, try out and time each model, unless the call is none that trains:
-        a dry run, or a job that a call has submitted."""
+        """Keep other invocations out, then smoke test and time each model.
+
+        Does nothing in an invocation that does not train: a dry run, or a submitted job.
+        """
         if not (self.is_main and self.executes):
             return
         self._hold()
@@ -315,27 +324,27 @@ class Call:
         return internals.executes(self.workflow)
 
     def _note_stop(self) -> None:
-        """Note that the call is told to end: jobs that end badly from now on have not failed."""
+        """Record that the invocation is told to stop: jobs that then end badly have not failed."""
         if self.events:
             self.events.is_told_to_stop = True
 
     def _has_results(self, job: Job) -> bool:
-        """Whether the results of a job's runs are there, and are what is asked for."""
+        """Return whether the results of a job's runs exist, and are what is asked for."""
         paths = self._of_training(self.runs.paths_of_job, job.rule.name, job.wildcards)
         if not paths or not all(map(self.ledger.is_up_to_date, paths)):
             return False
-        marks.put_all(job.output)  # it may have been ended just before it did so
+        marks.put_all(job.output)  # the job may have been ended just before it did so
         return True
 
     def _of_training(
         self, paths: Callable[[Wildcards], Iterable[str]], rule: str, wildcards: Wildcards
     ) -> list[str]:
-        """What a function of RunJobs says of a job; []: it trains no runs."""
+        """Return what a function of RunJobs returns for a job; [] if it trains no runs."""
         is_training = rule in ("train", "train_several")
         return list(paths(Wildcards(fromdict=dict(wildcards)))) if is_training else []
 
     def _warm_up(self) -> None:
-        # A dataset comes first, and PANDAS prepares it: it can import while TORCH tries out models.
+        # Datasets come first, and PANDAS prepares them: it imports while TORCH smoke tests models.
         prepares = not all(Path(self.folder.data(run)).exists() for run in self.table.runs.values())
         logs = f"{self.folder.path}/logs/warm_process"
         warm_start.start(warm_start.TORCH, f"{logs}_{warm_start.TORCH}.log")
@@ -370,7 +379,7 @@ class Call:
         self.open.callback(foot.close)
 
     def _notice(self, progress: CallProgress, logger: Logger, job: JobRecord) -> None:
-        """Take in a journal.JobRecord that has changed its state."""
+        """Take note of a job that has changed its state."""
         progress.notice(job)
         if job.state == journal.FAILED and not internals.is_verbose(self.workflow):
             logger.error("\n".join(closing.failure(job)))
@@ -378,18 +387,23 @@ class Call:
             logger.warning(f"  stopped: {job.title}: {job.message.splitlines()[0]}")
 
     def end(self) -> None:
-        """After the last job."""
+        """Release the results folder and print the last lines, after the last job."""
         self.open.close()
         self._say_goodbye()
 
     def _go_on(self) -> None:
-        """Call snakemake again as this process was called, if self.goes_on; the last at exit, as it
-        was registered first."""
+        """Replace this process by the same invocation, if self.goes_on.
+
+        This comes last at exit, as it was registered first.
+        """
         if self.goes_on:
             os.execv(sys.executable, [sys.executable, "-m", "snakemake", *sys.argv[1:]])
 
     def fail(self) -> None:
-        """After a job has failed, or the call was stopped."""
+        """End the invocation after a job has failed, or it was stopped.
+
+        If it was not stopped, reports are made of the runs that have results.
+        """
         self.open.close()
         if is_left := internals.is_told_to_leave(self.workflow):
             slurm_jobs.cancel(self.workflow)
@@ -401,5 +415,5 @@ class Call:
     def _say_goodbye(self) -> None:
         if self.is_main:
             lines = closing.lines(self.folder, self.table, self.journal)
-            with contextlib.suppress(OSError):  # of a terminal that was closed
+            with contextlib.suppress(OSError):  # the terminal may have been closed
                 print(*lines, sep="\n", file=sys.stderr)

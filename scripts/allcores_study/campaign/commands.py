@@ -1,4 +1,4 @@
-"""Commands: calls of snakemake, and the flags of programs that take a config as it does."""
+"""Commands: invocations of snakemake, and the flags of programs that take a config as it does."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
     from allcores_study.config.run import Run
 
-# Set by profiles/allocation.sh: how many CPUs SLURM counts in a core, its hardware threads.
+# Set by profiles/allocation.sh: how many CPUs (hardware threads) SLURM counts per core.
 CORE_CPUS = "ALLCORES_CORE_CPUS"
 
 
 def again(files: Iterable[str | Path], pairs: Iterable[str], snakefile: str) -> str:
-    """The command that makes all of this again, from this folder.
+    """Return the command that rebuilds all of this, from this folder.
 
     Args:
         files: the files that --configfile gave.
         pairs: the KEY=VALUE texts that --config gave.
-        snakefile: that was called.
+        snakefile: the one that this invocation uses.
     """
     words = programs.snakemake().split()
     is_found = any(Path(place, "Snakefile").exists() for place in (".", "workflow"))
@@ -42,24 +42,24 @@ def again(files: Iterable[str | Path], pairs: Iterable[str], snakefile: str) -> 
 
 
 def cores_flag(cores: int) -> str:
-    """The flag of this call, or of the batch job that it is in, that asks for so many cores."""
+    """Return the flag of this invocation, or of its batch job, that requests so many cores."""
     if "SLURM_JOB_ID" in os.environ:
         return f"--cpus-per-task {cores * int(os.environ.get(CORE_CPUS, '1'))}"
     return f"--cores {cores}"
 
 
 def quoted(*words: object) -> str:
-    """The command of these words, for the shell."""
+    """Return the command of these words, for the shell."""
     return shlex.join(map(str, words))
 
 
 def of_program(name: str, warm: str | None, *arguments: object) -> str:
-    """The call of scripts/NAME, for the shell; see warm_start.command()."""
+    """Return the command that runs scripts/NAME, for the shell; see warm_start.command()."""
     return quoted(*warm_start.command(programs.PROGRAMS / name, warm), *arguments)
 
 
 def srun(run: Run, memory_mb: int) -> list[str]:
-    """What calls a program once on each node of a SLURM job, before the program."""
+    """Return what starts a program once on each node of a SLURM job; the program follows."""
     limits = [f"--cpus-per-task={run.cores_on_node}", f"--mem={memory_mb}"]
     ends = ["--kill-on-bad-exit=1", "--wait=0", "--input=none", "--quiet"]
     nodes = [f"--nodes={run.nodes}", f"--ntasks={run.nodes}", "--ntasks-per-node=1"]
@@ -67,7 +67,7 @@ def srun(run: Run, memory_mb: int) -> list[str]:
 
 
 def config_parser(description: str | None) -> argparse.ArgumentParser:
-    """An argparse.ArgumentParser with the config flags of snakemake."""
+    """Return a parser with the config flags of snakemake."""
     parser = argparse.ArgumentParser(
         description=description,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -89,18 +89,18 @@ def config_parser(description: str | None) -> argparse.ArgumentParser:
 def read_config(
     files: Sequence[str | Path], cores: int | None = None, pairs: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """The config in YAML files, merged as Snakemake does, its sweeps expanded.
+    """Return the config in YAML files, merged as Snakemake does, its sweeps expanded.
 
     Args:
         files: later ones override earlier ones.
-        cores: number of cores that the runs will share; None: unknown.
+        cores: number of cores that the runs will share; None if unknown.
         pairs: the KEY=VALUE texts that --config gave.
 
     Raises:
         ValueError: it cannot be run; a line per finding.
         OSError: a file cannot be read.
     """
-    from snakemake.utils import update_config  # here, as --help does without
+    from snakemake.utils import update_config  # here, as --help does not need it
 
     from allcores_study.campaign import snakemake_internals
     from allcores_study.config import checks, schema, sweeps

@@ -21,19 +21,19 @@ class DataJobs:
     """The datasets and folds of a config as jobs, looked up by the wildcards of their marks.
 
     Args:
-        call: call.Call.
+        call: the invocation.
     """
 
     def __init__(self, call: Call) -> None:
         self.call, self.config, self.folder = call, call.merged_config, call.folder
 
     def inputs_of_folds(self, wildcards: Wildcards) -> list[str]:
-        """The dataset; a job of a cluster finds it there."""
+        """Return the mark of the dataset; [] in a job of a cluster, where the dataset exists."""
         mark = self.call.ledger.dataset(wildcards.dataset) if self.call.is_main else None
         return [ancient(mark)] if mark else []
 
     def prepare_command(self, wildcards: Wildcards, output: OutputFiles) -> str:
-        """The call of scripts/prepare_dataset.py, for the shell."""
+        """Return the command that runs scripts/prepare_dataset.py, for the shell."""
         return commands.of_program(
             "prepare_dataset.py",
             self.call.warm(PANDAS),
@@ -44,7 +44,7 @@ class DataJobs:
         )
 
     def assign_command(self, wildcards: Wildcards, output: OutputFiles) -> str:
-        """The call of scripts/assign_folds.py, for the shell."""
+        """Return the command that runs scripts/assign_folds.py, for the shell."""
         count, seed = int(wildcards.folds), int(wildcards.seed)
         inner, place = int(getattr(wildcards, "inner", 0)), self.folder.dataset(wildcards.dataset)
         return commands.of_program(

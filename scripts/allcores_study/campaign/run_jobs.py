@@ -1,4 +1,4 @@
-"""What the rules of train.smk call: what each run is made from, and the resources it takes."""
+"""What the rules of train.smk call: the inputs of each run, and the resources it takes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 PROGRAM = programs.PROGRAMS / "train.py"
 # Set by profiles/allocation.sh: the memory of the largest of its nodes.
 NODE_MB = "ALLCORES_NODE_MB"
-# Of the two processes of Snakemake's in a job that is submitted.
+# For the two processes of Snakemake in a submitted job.
 SNAKEMAKE_MB = 300
 
 
@@ -42,20 +42,20 @@ class RunJobs:
     """The runs of a config as jobs, looked up by the wildcards of their paths.
 
     Args:
-        call: call.Call.
+        call: the invocation.
     """
 
     def __init__(self, call: Call) -> None:
         self.call, self.config, self.table, self.folder = call, call.config, call.table, call.folder
         self.estimates, self.cores = call.estimates, call.cores_of_a_run
         self.turns = call.table.turns()
-        # Number of a job of several runs -> paths of these, or Slots.
+        # Number of a shared job -> paths of its runs, or Slots.
         self.members: dict[str, Sequence[str | Slot]] = {}
-        # Path of a run that this call trains, or a Slot -> see request().
+        # Path of a run that this invocation trains, or a Slot -> its mark, see request().
         self.mark_of: dict[str | Slot, str] = {}
 
     def with_recipe(self, wildcards: Wildcards) -> Run:
-        """The run for which the recipe of these wildcards is measured."""
+        """Return the run for which the recipe of these wildcards is measured."""
         return self.call.ledger.run_of_recipe[self.folder.recipe.format(**wildcards)]
 
     def cores_of_recipe(self, wildcards: Wildcards) -> int:
@@ -63,7 +63,7 @@ class RunJobs:
 
     @property
     def node_mb(self) -> int:
-        """The memory of a node of the allocation, in MB; without one there is no limit."""
+        """The memory of a node of the allocation, in MB; unlimited without an allocation."""
         return int(os.environ.get(NODE_MB, 10**9))
 
     def memory_of_recipe(self, wildcards: Wildcards, attempt: int) -> int:
@@ -74,7 +74,7 @@ class RunJobs:
         return attempt * self.estimates.minutes([self.with_recipe(wildcards)])
 
     def calibrate_command(self, wildcards: Wildcards, output: OutputFiles) -> str:
-        """The call of scripts/calibrate.py, for the shell."""
+        """Return the command that runs scripts/calibrate.py, for the shell."""
         run = self.with_recipe(wildcards)
         return commands.quoted(
             *self._call(PROGRAM.with_name("calibrate.py")),
@@ -91,9 +91,11 @@ class RunJobs:
 
     @property
     def cluster_resources(self) -> dict[str, Callable[..., int | str]]:
-        """The resources, beside cores, by which runs are packed or that a cluster is asked for; an
-        exclusive run gets a node to itself. Only those that are needed: each function that
-        Snakemake calls slows down every dry run."""
+        """The resources besides cores: runs are packed by them, and a cluster is asked for them.
+
+        An exclusive run gets a node to itself. Only what is needed is included, because each
+        function that Snakemake calls slows down every dry run.
+        """
         needs: dict[str, Callable[..., int | str]] = {"mem_mb": self.memory_mb}
         if self.call.launcher or not self.cores:
             needs |= {"runtime": self.minutes}
@@ -108,29 +110,32 @@ class RunJobs:
 
     @functools.cached_property
     def of_profile(self) -> str:
-        """The options of sbatch that a profile gives all jobs."""
+        """The sbatch options that a profile gives all jobs."""
         return internals.default_text(self.call.workflow, "slurm_extra")
 
     @property
     def options_of_sbatch(self) -> str:
-        """Those of a job that needs a node to itself."""
+        """The sbatch options of a job that needs a node to itself."""
         return f"--exclusive {self.of_profile}".strip()
 
     def nodes(self, wildcards: Wildcards) -> int:
         return self._runs(wildcards)[0].nodes
 
     def launcher(self, wildcards: Wildcards) -> str:
-        """What starts a program on all nodes of a cluster's job; "": there is only one node."""
+        """Return what starts a program on all nodes of a cluster's job; "" if there is one node."""
         return "srun" if self.nodes(wildcards) > 1 else ""
 
     def is_exclusive(self, wildcards: Wildcards) -> bool:
         return self.table.conditions[self._runs(wildcards)[0].path].exclusive
 
     def inputs(self, wildcards: Wildcards) -> list[str]:
-        """What is made before the runs of a job begin: their data, what `auto` stands for, and the
-        choices whose slots they are in. A run that is valid waits for nothing that is missing: were
-        its data made again, Snakemake would train it again."""
-        if not self.call.is_main:  # all of it is there
+        """Return the marks of what is made before the runs of a job begin.
+
+        These are their data, what `auto` stands for, and the choices whose slots they are in. A
+        valid run does not wait for what is missing: if its data were rebuilt, Snakemake would
+        retrain it.
+        """
+        if not self.call.is_main:  # a submitted job, for which everything has been made
             return []
         marks: dict[str, None] = {}
         ledger = self.call.ledger
@@ -148,21 +153,28 @@ class RunJobs:
         return list(map(ancient, marks))
 
     def as_inputs(self, marks: Iterable[str | None]) -> list[str]:
-        """The inputs of what is made of runs. It is not made again for a mark that is there, unless
-        runs are forced."""
+        """Return the inputs of what is made of runs.
+
+        A mark that exists does not cause a rebuild, unless runs are forced.
+        """
         found = filter(None, marks)
         return list(found if self.is_forced else map(ancient, found))
 
     @functools.cached_property
     def is_forced(self) -> bool:
-        """Whether all runs are to be trained again. Snakemake forces jobs that it knows; stored
-        runs that are valid have none. A job of a cluster is told, see _members()."""
+        """Whether all runs are to be retrained.
+
+        Snakemake forces jobs that it knows, and valid stored runs have none. A job of a cluster
+        reads this from a file, see _members().
+        """
         forced = internals.forced_rules(self.call.workflow)
         return forced is None or not forced.isdisjoint(("train", "train_several"))
 
     def request(self, members: Iterable[str | Slot]) -> list[str]:
-        """The marks of runs. Those that are not valid are trained, in jobs of their own or in
-        shared jobs, which have a mark each; stored runs that are valid have none.
+        """Return the marks of runs.
+
+        Runs that are not valid are trained, in jobs of their own or in shared jobs, which have a
+        mark each. Valid stored runs have none.
 
         Args:
             members: paths of the runs, and Slots.
@@ -180,8 +192,11 @@ class RunJobs:
         return is_open or not self.call.ledger.are_valid([member])  # type: ignore[list-item]
 
     def _deal(self, members: list[str | Slot]) -> None:
-        """Decide which of these share jobs. If the slots of several choices may hold the same run,
-        they share one, which trains it once."""
+        """Decide which of these share jobs.
+
+        If the slots of several choices may hold the same run, they share a job, which trains it
+        once.
+        """
         self.call.try_out_models()
         self._deal_out([member for member in members if not isinstance(member, Slot)])
         all_slots = [member for member in members if isinstance(member, Slot)]
@@ -195,7 +210,7 @@ class RunJobs:
             self._deal_out(alone)
 
     def _deal_out(self, members: Sequence[str | Slot]) -> None:
-        """Deal out members of which no two may be the same run."""
+        """Deal out members, no two of which may be the same run."""
         member_of = {self._named(member): member for member in members}
         for group in self._groups(member_of):
             self._share([member_of.pop(run.path) for run in group])
@@ -206,7 +221,7 @@ class RunJobs:
                 self.mark_of[path] = self.call.ledger.run_to_train(path)
 
     def _named(self, member: str | Slot) -> str:
-        """The path of a member; of a Slot, that of a candidate, another one for each place."""
+        """Return the path of a member; for a Slot, that of a candidate, distinct for each place."""
         if isinstance(member, Slot):
             path = self.table.choices[member.choice].path_in(member)
             assert path is not None, "a slot has a candidate"
@@ -214,7 +229,7 @@ class RunJobs:
         return member
 
     def _groups(self, member_of: dict[str, str | Slot]) -> list[list[Run]]:
-        """The groups of Runs that share a job.
+        """Return the groups of runs that share a job.
 
         Args:
             member_of: path -> that path, or the Slot for which the path stands. _run_of() gives the
@@ -234,7 +249,7 @@ class RunJobs:
         return [group for group in groups if len(group) > 1]
 
     def _share(self, members: Sequence[str | Slot]) -> None:
-        """Have members share a job, and write them down for the process that trains them."""
+        """Put members into a shared job, and record them for the process that trains them."""
         number = str(len(self.members))
         self.members[number] = members
         mark = self.folder.shared_job(self.call.name, number, "done")
@@ -247,7 +262,7 @@ class RunJobs:
             write_json(file, content | {"runs": {}})
 
     def _members(self, wildcards: Wildcards) -> Sequence[str | Slot]:
-        """Paths or Slots of the runs of a job."""
+        """Return the paths or Slots of the runs of a job."""
         if not hasattr(wildcards, "number"):
             return [PATH.format(**wildcards)]
         if self.call.is_main:
@@ -258,14 +273,16 @@ class RunJobs:
         return [Slot(*one) if isinstance(one, list) else one for one in job["members"]]
 
     def _run_of(self, member: str | Slot) -> Run:
-        """The Run at a path or in a Slot; while that is not known, the one with the most work that
-        may be in it."""
+        """Return the run at a path or in a Slot.
+
+        While it is not known, this is the run with the most work that may be in the Slot.
+        """
         if self._is_known(member):
             return self.table.runs[self._path_of(member) or self._named(member)]
         return self.table.runs[self._largest(member.choice, member.fold)]  # type: ignore[union-attr]
 
     def _is_known(self, member: str | Slot) -> bool:
-        """Whether it is known which run is at a path or in a Slot."""
+        """Return whether it is known which run is at a path or in a Slot."""
         if not isinstance(member, Slot) or not self.call.is_main:
             return True
         return self.call.ledger.is_made(self.table.choices[member.choice])
@@ -276,11 +293,11 @@ class RunJobs:
         return max(paths, key=lambda path: self.estimates.work(self.table.runs[path]))
 
     def _runs(self, wildcards: Wildcards) -> list[Run]:
-        """The Runs of a job."""
+        """Return the runs of a job."""
         return list(map(self._run_of, self._members(wildcards)))
 
     def paths_of_job(self, wildcards: Wildcards) -> list[str]:
-        """Paths of the runs of a job that are known."""
+        """Return the paths of the runs of a job that are known."""
         known = filter(self._is_known, self._members(wildcards))
         return list(filter(None, map(self._path_of, known)))
 
@@ -289,8 +306,10 @@ class RunJobs:
         return self.call.selections.path_in(member) if is_slot else member  # type: ignore[arg-type, return-value]
 
     def paths_to_train(self, wildcards: Wildcards) -> list[str]:
-        """Paths of those that are trained: what a choice keeps may be there and valid, or be
-        trained by another job of this call."""
+        """Return the paths of the runs that a job trains.
+
+        What a choice keeps may be valid already, or be trained by another job of this invocation.
+        """
         paths: dict[Any, None] = {}
         for member in filter(self._is_known, self._members(wildcards)):
             path = self._path_of(member)
@@ -300,25 +319,27 @@ class RunJobs:
         return list(paths)
 
     def paths_possible(self, wildcards: Wildcards) -> Iterator[str]:
-        """Paths of all runs that may be trained, before it is known which are."""
+        """Yield the paths of all runs that a job may train, before it is known which it trains."""
         for member in self._members(wildcards):
             if isinstance(member, Slot):
                 choice = self.table.choices[member.choice]
                 paths = choice.paths_possible(member).values()
-                # Of those that are suggested it is not known yet whether they are valid.
+                # Whether suggested candidates are valid is not known yet.
                 yield from (path for path in paths if choice.search or self._is_to_train(path))
             else:
                 yield member
 
     def recipe_inputs(self, wildcards: Wildcards) -> list[str]:
-        """The dataset; a job of a cluster finds it there."""
+        """Return the mark of the dataset; [] in a job of a cluster, where the dataset exists."""
         mark = self.call.ledger.dataset(wildcards.dataset) if self.call.is_main else None
         return [ancient(mark)] if mark else []
 
     def threads(self, wildcards: Wildcards, input: InputFiles) -> int:
-        """The cores of a run: on all nodes if Snakemake packs them, else on one. An exclusive run
-        claims every core, even if it uses fewer."""
-        run = self._runs(wildcards)[0]  # of several, all occupy as many
+        """Return the cores of a run: on all nodes if Snakemake packs them, else on one.
+
+        An exclusive run claims every core, even if it uses fewer.
+        """
+        run = self._runs(wildcards)[0]  # all runs of a job occupy as many
         recipe = self.call.ledger.recipe_file(run)
         if run.threads_per_worker == AUTO and recipes.is_sound(recipe):
             run = recipes.fill_in(run, recipe, self.call.most_cores)
@@ -329,8 +350,10 @@ class RunJobs:
         return on_node * (run.nodes if self.call.launcher else 1)
 
     def priority(self, wildcards: Wildcards) -> float:
-        """Exclusive runs come first, in turns, so that the others can then keep all cores busy; of
-        the others the longest come first."""
+        """Return the priority of a job: exclusive runs come first, in turns, then the longest.
+
+        The other runs can then keep all cores busy.
+        """
         runs = self._runs(wildcards)
         if runs[0].path in self.turns:
             return 1e8 - self.turns[runs[0].path]
@@ -347,21 +370,21 @@ class RunJobs:
     def too_large(self) -> Iterator[str]:
         """Yield a line if a run needs more memory than a node of the allocation has.
 
-        As a step it would wait for ever for room, or be ended as soon as it begins.
+        As a step it would wait forever for room, or be ended as soon as it begins.
         """
         needed = {path: self._memory_mb(run, 1) for path, run in self.table.runs.items()}
         largest = max(needed, key=needed.get)  # type: ignore[arg-type]
         if needed[largest] > self.node_mb:
             yield (
-                f"{largest} needs {needed[largest]} MB; SLURM gives this job {self.node_mb} MB on "
-                f"a node: submit it with --mem=0 (all of a node's) or --mem={needed[largest]}"
+                f"{largest}: needs {needed[largest]} MB; SLURM gives this job {self.node_mb} MB on "
+                f"a node; submit it with --mem=0 (all of a node) or --mem={needed[largest]}"
             )
 
     def minutes(self, wildcards: Wildcards, attempt: int) -> int:
         return attempt * self.estimates.minutes(self._runs(wildcards))
 
     def command(self, wildcards: Wildcards, output: OutputFiles, resources: ResourceList) -> str:
-        """The call of scripts/train.py for a run, for the shell."""
+        """Return the command that runs scripts/train.py for a run, for the shell."""
         (run,) = self._runs(wildcards)
         return self._command_of(run, output, resources)
 
@@ -376,8 +399,10 @@ class RunJobs:
     def command_of_shared(
         self, wildcards: Wildcards, output: OutputFiles, resources: ResourceList
     ) -> str:
-        """The call of scripts/train.py for the runs that share a job, for the shell. It is asked
-        for when the job begins: now it is known which runs are in its slots."""
+        """Return the command that runs scripts/train.py for a shared job, for the shell.
+
+        Snakemake calls this when the job begins: by then it is known which runs are in its slots.
+        """
         file = Path(self.folder.shared_job(wildcards.call, wildcards.number, "json"))
         runs = [self.table.runs[path] for path in self.paths_to_train(wildcards)]
         if self.call.executes or not self.call.is_main:
@@ -392,7 +417,7 @@ class RunJobs:
         return commands.quoted(*self._call(PROGRAM), "--job", file, "--mark", output[0])
 
     def _arguments(self, run: Run, output: str | Path) -> list[Any]:
-        """The flags by which scripts/train.py trains a Run, with the results in a folder."""
+        """Return the flags with which scripts/train.py trains a run into a folder."""
         asked = self.table.conditions[run.path]
         return [
             *["--settings", run.to_json()],
@@ -407,6 +432,6 @@ class RunJobs:
             *["--timeout", self.config["timeout"]],
             *["--checkpoint-minutes", self.config["checkpoint_minutes"]],
             *["--output", output],
-            # Not an output: a failed job's outputs are deleted, and it resumes from this.
+            # Not an output: Snakemake deletes those of a failed job, and the run resumes from this.
             *["--checkpoints", self.folder.checkpoints(run)],
         ]

@@ -1,4 +1,4 @@
-"""The jobs that are submitted to SLURM: what stands in their way, and how each has ended."""
+"""The jobs submitted to SLURM: what prevents their submission, and how each has ended."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from snakemake_executor_plugin_allcores_slurm import Executor
     from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
-# Looks at which SLURM knew nothing of a job before it is judged by its results.
+# A job that SLURM does not know at this many looks is judged by its results.
 LOOKS = 2
-DONE = "(100%) done"  # what the snakemake in a job says last
-MORE, MOST = 10, 60  # seconds by which looks become rarer as long as no job ends, up to so many
+DONE = "(100%) done"  # what the snakemake in a job prints last
+MORE, MOST = 10, 60  # seconds by which the pause grows while no job ends; the longest pause
 
 
 def take_over(
@@ -36,8 +36,9 @@ def take_over(
     logger: Logger,
     has_results: Callable[[Job], bool],
 ) -> None:
-    """Before the first job: end the call if jobs cannot be submitted; else submit and watch them
-    in a way that outlives outages, limits and a short memory of SLURM's.
+    """Submit jobs and watch them in a way that survives outages, limits and SLURM's short memory.
+
+    This comes before the first job, and ends the invocation if jobs cannot be submitted.
 
     Args:
         jobs: those that will be submitted.
@@ -52,35 +53,37 @@ def take_over(
     watch = Watch(logger, executor.first_pause, has_results)
     executor.follow(logs, watch, Submission(workflow, logger))
     earlier = list(slurm.still_there(jobs, logs))
-    stop_at(earlier, "SLURM still has jobs of an earlier call")
+    stop_at(earlier, "SLURM still has jobs of an earlier invocation")
 
 
 def cancel(workflow: Workflow) -> None:
-    """Cancel the jobs that SLURM has, and say which it may still have where it does not answer.
+    """Cancel the jobs that SLURM has; if it does not answer, print which it may still have.
 
-    Snakemake itself overlooks those whose state it is just asking for.
+    Snakemake itself overlooks jobs whose state it is just asking for.
     """
     executor = internals.executor(workflow)
     try:
         executor.cancel_jobs(executor.active_jobs)
     except WorkflowError:
         numbers = " ".join(_numbers(executor))
-        print(f"SLURM does not answer; it may still have jobs: scancel {numbers}", file=sys.stderr)
+        print(
+            f"SLURM does not answer and may still have jobs; run scancel {numbers}", file=sys.stderr
+        )
 
 
 def cancel_pending(workflow: Workflow) -> None:
-    """Cancel those of a call's jobs that SLURM has not begun."""
+    """Cancel those of an invocation's jobs that SLURM has not begun."""
     if numbers := _numbers(internals.executor(workflow)):
         slurm.cancel_pending(numbers)
 
 
 def _numbers(executor: Executor) -> list[str]:
-    """The numbers, as texts, that SLURM has given to jobs that have not ended."""
+    """Return the numbers, as texts, that SLURM gave to the jobs that have not ended."""
     return [job.external_jobid for job in executor.active_jobs]
 
 
 class Submission:
-    """What the executor asks where a job is not submitted; says why jobs wait when that changes.
+    """What the executor asks if a job is not submitted; reports each new reason why jobs wait.
 
     Args:
         workflow: Snakemake's.
@@ -98,30 +101,30 @@ class Submission:
         return is_finishing or internals.is_told_to_leave(self.workflow)
 
     def tell(self, text: str) -> None:
-        """Say what sbatch said, unless it was the same the last time."""
+        """Report what sbatch printed, unless it was the same the last time."""
         reason = text.strip().splitlines()[-1] if text.strip() else "no reason was given"
         if reason != self.told:
             self.told = reason
-            self.logger.warning(f"SLURM takes no more jobs for now; they wait: {reason}")
+            self.logger.warning(f"SLURM accepts no more jobs for now; they wait: {reason}")
 
 
 class Watch:
-    """Looks at the jobs of a call, as the executor's follow() has it.
+    """A function for the executor's follow() that looks at the jobs of an invocation.
 
-    A job that SLURM does not know any more has ended: squeue forgets jobs after MinJobAge, which
-    may be while this process was stopped. It, and one that SLURM says has ended badly, is judged by
-    its results, then by its log.
+    A job that SLURM does not know any more has ended: squeue forgets jobs after MinJobAge, perhaps
+    while this process was suspended. Such a job, and one that ended badly according to SLURM, is
+    judged by its results, then by its log.
 
     Args:
         logger: Snakemake's.
         pause: seconds between two looks at first.
-        has_results: function of a job of Snakemake: whether its results are there and right.
+        has_results: returns whether the results of a job of Snakemake exist and are right.
     """
 
     def __init__(self, logger: Logger, pause: float, has_results: Callable[[Job], bool]) -> None:
         self.logger, self.pause, self.has_results = logger, pause, has_results
         self.answers = True
-        self.reasons: set[str] = set()  # why jobs were pending when that was last told
+        self.reasons: set[str] = set()  # why jobs were pending at the last report
         self.longest = max(1, min(MOST, slurm.seconds_remembered() // 3))
         self.unknown: dict[str, int] = {}  # number of a job -> looks at which SLURM did not know it
 
@@ -134,9 +137,7 @@ class Watch:
         if (states is not None) != self.answers:
             self.answers = states is not None
             self.logger.warning(
-                "SLURM answers again"
-                if self.answers
-                else "SLURM does not answer; it is asked again"
+                "SLURM answers again" if self.answers else "SLURM does not answer; asking again"
             )
         self._tell_reasons(jobs, states or {})
         have_ended = False
@@ -151,7 +152,7 @@ class Watch:
     def _tell_reasons(
         self, jobs: Sequence[SubmittedJobInfo], states: dict[str, tuple[str, str]]
     ) -> None:
-        """Say why jobs are pending, each time the reasons change."""
+        """Report why jobs are pending, each time the reasons change."""
         found = [_state(job, states) for job in jobs]
         counts = Counter(reason for state, reason in found if state == "PENDING")
         del counts["None"]  # SLURM has not looked at it yet
@@ -163,10 +164,10 @@ class Watch:
     def _has_ended(
         self, executor: Executor, job: SubmittedJobInfo, states: dict[str, tuple[str, str]] | None
     ) -> bool:
-        """Whether a job has ended; if so, it is reported.
+        """Return whether a job has ended; if so, it is reported.
 
         Args:
-            states: of slurm.all_states().
+            states: from slurm.all_states().
         """
         if states is None:
             return False
@@ -174,7 +175,7 @@ class Watch:
         state, _ = _state(job, states)
         self.unknown[number] = 0 if state else self.unknown.get(number, 0) + 1
         is_forgotten = self.unknown[number] == LOOKS
-        # A job may be ended, as at its time limit, after its runs: their results count.
+        # SLURM may end a job, as at its time limit, after its runs have ended: their results count.
         if (is_forgotten or state in slurm.ENDED_BADLY) and self._has_ended_well(job):
             state = "COMPLETED"
         if state == "COMPLETED":
@@ -200,15 +201,15 @@ class Watch:
 
 
 def _said(log: Path | None) -> str:
-    """What SLURM itself says in the log of a job, such as that it took too much memory."""
+    """Return what SLURM itself wrote to the log of a job, such as that it took too much memory."""
     lines = []
-    with contextlib.suppress(OSError, TypeError):  # there is none
+    with contextlib.suppress(OSError, TypeError):  # there is no log
         lines = Path(log).read_text(errors="replace").splitlines()  # type: ignore[arg-type]
     errors = [line for line in lines if line.startswith(("slurmstepd: error: ", "srun: error: "))]
     return f": {errors[-1]} ({log})" if errors else ""
 
 
 def _state(job: SubmittedJobInfo, states: dict[str, tuple[str, str]]) -> tuple[str | None, str]:
-    """(state, reason for it) of a job by slurm.all_states(); (None, ""): it is not there."""
+    """Return (state, reason for it) of a job, from slurm.all_states(); (None, "") if missing."""
     number = job.external_jobid
     return states.get(number) or states.get(number.partition("_")[0]) or (None, "")

@@ -1,8 +1,8 @@
 """What this project uses of Snakemake that Snakemake does not promise, and why.
 
-Written for the version that pyproject.toml pins. After an upgrade run test_internals.py and, for
-what concerns clusters and signals, make test-slurm and test_workflow.py: one of them holds what a
-function here relies on. docs/adding.md lists the other files that know Snakemake.
+It is written for the version that pyproject.toml pins. After an upgrade, run test_internals.py; for
+clusters and signals, also run make test-slurm and test_workflow.py. Each thing that a function here
+relies on is checked by one of them. docs/adding.md lists the other files that use Snakemake.
 """
 
 from __future__ import annotations
@@ -20,112 +20,122 @@ if TYPE_CHECKING:
 
 
 def is_main_process(workflow: Workflow) -> bool:
-    """Whether this process was called by the user, and is not that of a job on a cluster."""
+    """Return whether the user started this process, and not a job on a cluster."""
     return workflow.is_main_process
 
 
 def executes(workflow: Workflow) -> bool:
-    """Whether jobs are to be run; known while the graph of jobs is built, not before."""
+    """Return whether jobs are to be run; known while the graph of jobs is built, not before."""
     return workflow.executor_plugin is not None and not workflow.dryrun
 
 
 def config_files(workflow: Workflow) -> list[str | Path]:
-    """The files that the config was read from."""
+    """Return the files that the config was read from."""
     return workflow.configfiles
 
 
 def given_files(workflow: Workflow) -> list[Path]:
-    """The files that --configfile gave; empty: the project's config is read."""
+    """Return the files that --configfile gave; [] if the project's config is read."""
     return workflow.overwrite_configfiles
 
 
 def given(workflow: Workflow) -> tuple[list[Path], list[str], str]:
-    """What makes all of this again: those files, the KEY=VALUE texts of --config, the Snakefile,
-    which may have this workflow as a module."""
+    """Return what rebuilds all of this: --configfile's files, --config's pairs, the Snakefile.
+
+    The Snakefile may use this workflow as a module.
+    """
     pairs = workflow.config_settings.config_args or []
     return given_files(workflow), pairs, workflow.main_snakefile
 
 
 def given_values(workflow: Workflow) -> dict[str, Any]:
-    """What --config gave, as a dict; numbers in it may be texts."""
+    """Return what --config gave, as a dict; numbers in it may be texts."""
     return workflow.config_settings.config or {}
 
 
 def parsed_pairs(pairs: Iterable[str]) -> dict[str, Any]:
-    """KEY=VALUE texts as --config reads them, for programs that take the same flag."""
+    """Return KEY=VALUE texts as --config reads them, for programs that take the same flag."""
     from snakemake.cli import parse_config
 
     return parse_config(list(pairs))
 
 
 def default_text(workflow: Workflow, resource: str) -> str:
-    """What --default-resources, as in a profile, says of a resource that is a text; "": nothing. A
-    rule that sets the resource replaces it, also where both are options of sbatch."""
+    """Return the text that --default-resources, as in a profile, gives a resource; "" if none.
+
+    A rule that sets the resource replaces it, even where both are options of sbatch.
+    """
     defaults = workflow.resource_settings.default_resources
     found = defaults and defaults._data.get(resource)
     if not found or found.raw is None:
         return ""
     try:
-        return str(ast.literal_eval(found.raw))  # it is an expression of Python's
+        return str(ast.literal_eval(found.raw))  # it is a Python expression
     except (ValueError, SyntaxError):
         return str(found.raw)
 
 
 def local_cores(workflow: Workflow) -> int | None:
-    """The number of cores that jobs share; None: on a cluster, where workflow.cores is an error."""
+    """Return the number of cores that jobs share; None on a cluster.
+
+    workflow.cores raises there.
+    """
     return workflow.global_resources["_cores"].value
 
 
 def jobs_at_once(workflow: Workflow) -> int | None:
-    """How many jobs a cluster may have at once, by --jobs; None: there is no cluster."""
+    """Return how many jobs a cluster may have at once, by --jobs; None if there is no cluster."""
     return workflow.nodes
 
 
 def offer_memory(workflow: Workflow, megabytes: int) -> None:
-    """Let runs also be packed by memory, unless the user gave --resources mem_mb=..."""
+    """Also let runs be packed by memory, unless the user gave --resources mem_mb=..."""
     if "mem_mb" not in workflow.global_resources:
         workflow.register_resource("mem_mb", megabytes)
 
 
 def forced_rules(workflow: Workflow) -> set[str] | None:
-    """The names that --forcerun gave; None: --forceall, all of them."""
+    """Return the names that --forcerun gave; None for --forceall, which means all of them."""
     settings = workflow.dag_settings
     return None if settings.forceall else {str(name) for name in settings.forcerun}
 
 
 def ends_with(workflow: Workflow, rule: str) -> bool:
-    """Whether --until names this rule alone."""
+    """Return whether --until names this rule alone."""
     return set(workflow.dag_settings.until) == {rule}
 
 
 def unlock(folder: str) -> None:
-    """Remove an earlier call's locks of a folder of results; --unlock removes a whole project's."""
+    """Remove an earlier invocation's locks of one results folder.
+
+    Snakemake's --unlock removes those of a whole project.
+    """
     for file in Path(".snakemake", "locks").glob("*.lock"):
         if any(line.startswith(f"{folder}/") for line in file.read_text().splitlines()):
             file.unlink()
 
 
 def jobs_to_run(workflow: Workflow) -> list[Job]:
-    """The jobs of a call that is about to begin."""
+    """Return the jobs of an invocation that is about to begin."""
     return list(workflow.dag.needrun_jobs())
 
 
 def submitted_to_slurm(workflow: Workflow, jobs: Iterable[Job]) -> list[Job]:
-    """Those of these jobs that are submitted to SLURM."""
+    """Return those of these jobs that are submitted to SLURM."""
     is_submitting = workflow.executor_plugin.name.endswith("slurm")
     return [job for job in jobs if is_submitting and not job.is_local]
 
 
 def executor(workflow: Workflow) -> AbstractExecutor:
-    """The executor of this call; on SLURM, that of our plugin."""
+    """Return the executor of this invocation; on SLURM, that of our plugin."""
     return workflow.scheduler._executor
 
 
 def start_at_once(workflow: Workflow) -> None:
     """Let the scheduler start any number of jobs at a time.
 
-    Its limit per second works by timers, for the last of which every call waits a second, and each
-    job that ends starts one more: after 1,000 jobs it looks 1,000 times a second what could start.
+    Its limit per second uses timers. Every invocation waits a second for the last one, and each job
+    that ends starts another: after 1,000 jobs it checks 1,000 times a second what could start.
     """
     assert hasattr(workflow.scheduler, "job_rate_limiter")
     workflow.scheduler.job_rate_limiter = None
@@ -134,26 +144,29 @@ def start_at_once(workflow: Workflow) -> None:
 def finish_running_jobs(workflow: Workflow) -> None:
     """Start no further job and end with those that are running, as on SIGTERM.
 
-    Not to be called by the main thread, which may hold the lock that it takes.
+    Must not be called by the main thread, which may hold the lock that this takes.
     """
     workflow.scheduler.exit_gracefully()
 
 
 def leave_running_jobs(workflow: Workflow) -> None:
-    """Start no further job and wait for none, nor in the main thread; those are to be cancelled."""
+    """Start no further job and wait for none: the running ones are to be cancelled.
+
+    Must not be called by the main thread either.
+    """
     workflow.scheduler.executor_error_callback(KeyboardInterrupt())
 
 
 def is_told_to_finish(workflow: Workflow) -> bool:
-    """Whether finish_running_jobs() was called."""
+    """Return whether finish_running_jobs() was called."""
     return workflow.scheduler._user_kill is not None
 
 
 def is_told_to_leave(workflow: Workflow) -> bool:
-    """Whether leave_running_jobs() was called."""
+    """Return whether leave_running_jobs() was called."""
     return isinstance(workflow.scheduler._executor_error, KeyboardInterrupt)
 
 
 def is_verbose(workflow: Workflow) -> bool:
-    """Whether Snakemake was called with --verbose."""
+    """Return whether Snakemake was started with --verbose."""
     return workflow.output_settings.verbose

@@ -1,4 +1,4 @@
-"""How a call is told to stop: by Ctrl-C, by SIGTERM, by a terminal that is closed."""
+"""How an invocation is told to stop: by Ctrl-C, by SIGTERM, by a closed terminal."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 
 
 def exit_by_interrupt() -> None:
-    """From now on, before any job runs, SIGINT and SIGHUP end this process without a traceback or
-    a lock that stays."""
+    """Make SIGINT and SIGHUP end this process without a traceback or a remaining lock.
+
+    This holds until jobs run.
+    """
     for number in (signal.SIGINT, *_unless_ignored(signal.SIGHUP)):
         signal.signal(number, lambda number, frame: sys.exit(128 + number))
 
@@ -31,20 +33,20 @@ def finish_by_signals(
     tell: Callable[[str], object],
     cancel_pending: Callable[[], object] | None = None,
 ) -> None:
-    """From now on, SIGTERM, SIGINT and SIGHUP let running jobs end and start no other.
+    """Make SIGTERM, SIGINT and SIGHUP let running jobs end and start no other.
 
-    A terminal sends Ctrl-C to the jobs, too, and SIGHUP when it is closed: they save and stop.
-    Those on a cluster hear nothing of it, so that SIGINT, or a second signal, cancels them.
+    A terminal also sends Ctrl-C, and SIGHUP when it is closed, to the jobs: they save and stop.
+    Jobs on a cluster get no signal, so SIGINT, or a second signal, cancels them.
 
-    Snakemake's handlers may hang: that of SIGTERM takes a lock that the interrupted main thread
-    may hold, and a KeyboardInterrupt may leave one locked for good. So a thread does it; it gets
-    the signals by a queue whose put() is reentrant.
+    Snakemake's handlers may hang: the one for SIGTERM takes a lock that the interrupted main thread
+    may hold, and a KeyboardInterrupt may leave a lock held for good. So a thread does the work; it
+    gets the signals from a queue whose put() is reentrant.
 
     Args:
         workflow: Snakemake's.
-        notice: is called at once when such a signal comes.
-        tell: logs a text; is called by a thread.
-        cancel_pending: cancels the jobs that a cluster has not begun; None: there is no cluster.
+        notice: called at once when such a signal comes.
+        tell: logs a text; called by a thread.
+        cancel_pending: cancels the jobs that a cluster has not begun; None if there is no cluster.
     """
     numbers: queue.SimpleQueue[int] = queue.SimpleQueue()
 
@@ -53,15 +55,15 @@ def finish_by_signals(
             number = numbers.get()
             is_again = internals.is_told_to_finish(workflow)
             if cancel_pending and (number == signal.SIGINT or is_again):
-                tell("Stopping: the jobs that SLURM has are cancelled")
+                tell("Stopping: cancelling the jobs that SLURM has")
                 internals.leave_running_jobs(workflow)
             elif cancel_pending:
-                tell("Stopping: jobs that run end, no other begins; Ctrl-C cancels them")
+                tell("Stopping: waiting for running jobs, starting no others; Ctrl-C cancels them")
                 internals.finish_running_jobs(workflow)
                 cancel_pending()
             else:
                 how = "end" if number == signal.SIGTERM else "save and end"
-                tell(f"Stopping: running jobs {how}, no other begins")
+                tell(f"Stopping: running jobs {how}, no others start")
                 internals.finish_running_jobs(workflow)
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -78,5 +80,5 @@ def finish_by_signals(
 
 
 def _unless_ignored(number: int) -> list[int]:
-    """[a signal], or [] where it is ignored, as under nohup."""
+    """Return [a signal], or [] if it is ignored, as under nohup."""
     return [] if signal.getsignal(number) == signal.SIG_IGN else [number]

@@ -31,9 +31,9 @@ class StudyJob(Study):
     """The job that makes all results of a study: tables, figures, report.
 
     Args:
-        call: call.Call.
+        call: the invocation.
         name: the study's.
-        table: the grid.Table, without the runs that it does without.
+        table: the runs that the report needs, without those that it does without.
     """
 
     def __init__(self, call: Call, name: str, table: Table) -> None:
@@ -41,7 +41,7 @@ class StudyJob(Study):
         self.call = call
 
     def inputs(self, wildcards: Wildcards) -> list[str]:
-        """The marks of what is made first: other studies, data, choices and runs."""
+        """Return the marks of what is made first: other studies, data, choices and runs."""
         marks = [job.mark for job in self._others]
         marks += map(self.call.ledger.dataset, self.config["studies"][self.name]["datasets"])
         marks += map(self.call.ledger.choice, self.selections)
@@ -68,21 +68,21 @@ class StudyJob(Study):
 
     @property
     def marks(self) -> dict[str, str]:
-        """{"mark": the mark}, for the outputs of a rule; jobs of a cluster make no report."""
+        """{"mark": the mark}, for the outputs of a rule; a cluster's jobs make no report."""
         return {"mark": self.mark} if self.call.is_main and self.mark else {}
 
     def command(self, again: str, mark: str | None) -> str:
-        """The call of scripts/report.py, for the shell.
+        """Return the command that runs scripts/report.py, for the shell.
 
         Args:
-            again: the command that makes all of this again.
-            mark: of its results; None: they are valid without one.
+            again: the command that rebuilds all of this.
+            mark: of its results; None if they are valid without one.
         """
         arguments = [*self.arguments(again), *(["--mark", mark] if mark else [])]
         return commands.of_program("report.py", self.call.warm(PANDAS), *arguments)
 
     def arguments(self, again: str) -> list[str]:
-        """Those of scripts/report.py."""
+        """Return the arguments of scripts/report.py."""
         return [
             *["--config", self.folder.config(self.config)],
             *["--study", self.name],
@@ -95,22 +95,24 @@ class SelectionJobs:
     """The choices between candidates as jobs, looked up by the paths of their Selections.
 
     Args:
-        call: call.Call.
+        call: the invocation.
     """
 
     def __init__(self, call: Call) -> None:
         self.call, self.config, self.table, self.folder = call, call.config, call.table, call.folder
 
     def inputs(self, wildcards: Wildcards) -> list[str]:
-        """The mark of the choice before, and those of the runs that are compared."""
+        """Return the marks of the choice before, and of the runs that are compared."""
         selection = self.table.choices[wildcards.selection]
         earlier = [self.call.ledger.choice(selection.previous)] if selection.previous else []
         marks = [*earlier, *self.call.runs.request(self._compared(selection))]
         return self.call.runs.as_inputs(marks)
 
     def members(self, selections: Iterable[Selection]) -> Iterator[str | Slot]:
-        """Paths of all runs that Selections on the last rung need, or Slots where a choice is made
-        first."""
+        """Yield what selections on the last rung need: paths of runs, or Slots.
+
+        A Slot stands for a run if a choice has to be made first.
+        """
         for selection in selections:
             for rung in selection.rungs:
                 yield from self._compared(rung)
@@ -118,18 +120,19 @@ class SelectionJobs:
             yield from [chosen] if chosen else selection.slots
 
     def _is_known(self, selection: Selection) -> bool:
-        """Whether a choice need not be made, nor made again."""
+        """Return whether a choice is valid and will not be rebuilt."""
         return self.call.ledger.is_valid(selection) and not self.call.runs.is_forced
 
     def _compared(self, selection: Selection) -> Sequence[str | Slot]:
-        """Paths, or Slots, of the runs that a Selection compares."""
+        """Return the paths, or Slots, of the runs that a selection compares."""
         if selection.previous and not self._is_known(selection.previous):
             return selection.previous.slots
         return self.call.ledger.compared(selection)
 
     def path_in(self, slot: Slot) -> str | None:
-        """The path of the run in a Slot of a choice that is made, with its suggested values if it
-        has any; None: there is none, as so many candidates were not kept.
+        """Return the path of the run in a Slot of a choice that is made, with its suggested values.
+
+        It is None if fewer candidates were kept than the slot's number.
 
         Raises:
             ValueError: the choice cannot be read.
@@ -150,7 +153,7 @@ class SelectionJobs:
         return {choice.previous.path: choice for choice in choices if choice.previous}
 
     def command(self, path: str, mark: str) -> str:
-        """The call of scripts/select_candidate.py, for the shell."""
+        """Return the command that runs scripts/select_candidate.py, for the shell."""
         selection = self.table.choices[path]
         return commands.of_program(
             "select_candidate.py",
@@ -167,7 +170,7 @@ def make_without_missing(call: Call) -> None:
     """Make the tables and figures of the runs that have results, in which the others are marked.
 
     Args:
-        call: call.Call, of which some jobs have failed.
+        call: an invocation in which jobs have failed.
     """
     call.folder.store.read_again()
     if not any(map(call.folder.has, call.table.runs)):
@@ -176,7 +179,7 @@ def make_without_missing(call: Call) -> None:
     jobs = [StudyJob(call, name, table) for name in table.studies]
     outdated = [job for job in jobs if job.is_outdated]
     if outdated:
-        print("Tables and figures of the runs that have results are made", file=sys.stderr)
+        print("Making tables and figures of the runs that have results", file=sys.stderr)
     for job in sorted(outdated, key=lambda job: bool(job.csvs_of_other)):
         log = Path(call.folder.report_log(job.name))
         log.parent.mkdir(parents=True, exist_ok=True)

@@ -1,19 +1,20 @@
 """Warm start: programs forked from a process that has imported what they need.
 
-To understand training you may skip this. It saves each job of a call of snakemake a second or two
-and changes nothing else; a program that cannot be forked starts by itself.
+You can skip this to understand training. It saves each job of snakemake a second or two and changes
+nothing else; a program that cannot be forked starts by itself.
 
     snakemake ─┬─ start.py, one per job: passes on signals, and the exit status
                └─ warm process, serve() ── keeper, one per start.py, _keep() ── program ── ranks
 
 There are two warm processes, with what scripts/warm_process.py imports for TORCH and for PANDAS. In
-an allocation of several nodes of a cluster each node has one for TORCH, scripts/warm_node.py.
+an allocation of several nodes, each node has one for TORCH, scripts/warm_node.py.
 
-Whatever ends one of them ends all to the right of it, and a keeper ends with its start.py. A batch
-system may send SIGTERM to all of them at once, though: then each program saves and stops, and its
-keeper and warm process wait for it.
-multiprocessing's forkserver serves only the process that started it, and hands over neither the
-environment nor signals.
+Whatever ends one of these processes ends all to the right of it, and a keeper ends with its
+start.py. A batch system, however, may send SIGTERM to all of them at once: then each program saves
+and stops, and its keeper and warm process wait for it.
+
+multiprocessing's forkserver does not suffice: it serves only the process that started it, and
+passes on neither the environment nor signals.
 """
 
 from __future__ import annotations
@@ -58,10 +59,10 @@ OWNER_ON_NODE = "${SLURM_JOB_ID}_${SLURMD_NODENAME}"
 
 
 def command(program: str | Path, warm: str | None, owner: str | None = None) -> list[Any]:
-    """The command by which this process calls a program that ends with it; arguments may follow.
+    """Return the command that runs a program which ends with this process; arguments may follow.
 
     Args:
-        warm: TORCH or PANDAS, a warm process that exists by the time of the call; None: the program
+        warm: TORCH or PANDAS, a warm process that exists when the command runs; None if the program
             starts by itself.
         owner: see folder().
     """
@@ -71,7 +72,7 @@ def command(program: str | Path, warm: str | None, owner: str | None = None) -> 
 
 
 def command_on_a_node(program: str | Path) -> list[Any]:
-    """The command of a program for a launcher, which calls it on a node of this allocation."""
+    """Return the command with which a launcher runs a program on a node of this allocation."""
     return [*_client(folder(TORCH, OWNER_ON_NODE)), 0, program]
 
 
@@ -81,10 +82,10 @@ def _client(place: Path) -> list[str | Path]:
 
 
 def folder(name: str, owner: str | None = None) -> Path:
-    """Where a warm process has its socket.
+    """Return where a warm process has its socket.
 
     Args:
-        owner: of the warm process; None: this process.
+        owner: of the warm process; None for this process.
     """
     return Path(f".snakemake/warm_process_{owner or os.getpid()}_{name}").absolute()
 
@@ -96,13 +97,13 @@ def start(
     program: str | Path | None = None,
     owner: str | None = None,
 ) -> Callable[[], None]:
-    """Start a warm process of this one, with which it ends.
+    """Start a warm process, which ends with this one.
 
     Args:
         name: TORCH or PANDAS.
         log: file for its output.
-        at_once: import at once, and not when the first program is asked for.
-        program: the program to start, which calls serve(); None: scripts/warm_process.py.
+        at_once: import at once, and not when the first program is requested.
+        program: the program to start, which calls serve(); None for scripts/warm_process.py.
         owner: see folder().
 
     Returns:
@@ -117,9 +118,9 @@ def start(
 
     try:
         process = _launch(place, log, [program or PROGRAMS / "warm_process.py", name], at_once)
-    except OSError as error:  # a file system without sockets, say
+    except OSError as error:  # for example, a file system without sockets
         shutil.rmtree(place, ignore_errors=True)
-        print(f"There is no warm process of {name}: {error}", file=sys.stderr)
+        print(f"warm process for {name}: cannot be started: {error}", file=sys.stderr)
         return lambda: None
     return atexit.register(stop)
 
@@ -155,7 +156,7 @@ def serve(
         folder: of the socket; deleted at the end.
         listener: file descriptor of the socket, to which the programs' clients connect.
         caller: process id of the caller.
-        at_once: "True": import at once; "False": when the first program is asked for.
+        at_once: "True" to import at once, "False" to import when the first program is requested.
         warm_up: imports what the programs need.
     """
     signal.signal(signal.SIGTERM, partial(_stop, folder, int(caller)))
@@ -179,10 +180,9 @@ def serve(
 
 
 def _stop(folder: str, caller: int, number: int, frame: FrameType | None) -> NoReturn:
-    """SIGTERM: end at once if the caller is dead, else when the programs have ended.
+    """Handle SIGTERM: end at once if the caller is dead, else when the programs have ended.
 
-    All of it is done here: an exception would be dropped in a callback, of which importing has
-    many.
+    All of it is done here: importing runs many callbacks, in which an exception would be dropped.
     """
     if os.getppid() == caller:
         with contextlib.suppress(ChildProcessError):
@@ -198,7 +198,7 @@ def _end(folder: str) -> NoReturn:
 
 
 def _credentials(connection: socket.socket) -> bytes:
-    """Process id, user and group of the other side, as the kernel knows them (unix(7))."""
+    """Return process id, user and group of the other side, as the kernel knows them (unix(7))."""
     return connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
 
 
@@ -215,7 +215,7 @@ class _ImportedFiles:
         self.states = {file: state for file, state in states.items() if state}
 
     def changed(self) -> str | None:
-        """The name of a file that has changed since it was imported, or None."""
+        """Return the name of a file that has changed since it was imported, or None."""
         for file, state in self.states.items():
             if state != _state(file) or state[-1] > self.begun:
                 return file
@@ -225,8 +225,8 @@ class _ImportedFiles:
 def _state(file: str) -> tuple[int, int, int] | None:
     try:
         stat = Path(file).stat()
-        # Not the time of its last change of status: uv links packages out of its cache, so that
-        # removing another environment changes that.
+        # Not st_ctime: uv links packages from its cache, so that removing another environment
+        # changes it.
         return stat.st_ino, stat.st_size, stat.st_mtime_ns
     except OSError:
         return None
@@ -255,7 +255,7 @@ def _fork(target: Callable[..., object], *arguments: Any) -> int:
 def _keep(
     listener: socket.socket, connection: socket.socket, client: int, imported: _ImportedFiles
 ) -> NoReturn:
-    """Run a program: pass on signals to it and its exit status; end it if its client ends."""
+    """Run a program: pass signals to it and its exit status back; end it if its client ends."""
     listener.close()
     adopt_orphans()
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -1,1 +1,1 @@
-"""What there is of the results of a config, and what people see of a call."""
+"""The state of a config's results, and what users see of an invocation."""

@@ -1,5 +1,7 @@
-"""The last lines of a call: obstacles that end it before its first job; or what there is now, what
-failed, what diverged, and what to do."""
+"""The last lines of an invocation: what was trained, what failed or diverged, and what to do.
+
+Findings that end it before its first job are printed from here as well.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,10 @@ if TYPE_CHECKING:
     from allcores_study.records.results_folder import ResultsFolder
     from allcores_study.watching.journal import JobRecord, Journal
 
-MOST = 5  # lines of a kind
-# Lines that do not say why: empty ones, and those in which Python marks a part of the line before.
+MOST = 5  # lines of each kind
+# Lines that give no reason: empty ones, and those in which Python marks a part of the line before.
 EMPTY = re.compile(r"[ ^~]*$")
-# SLURM's on the end of a step, which say why where nothing else does.
+# SLURM's lines on the end of a step. They give the reason only if no other line does.
 OF_SLURM = ("srun: ", "slurmstepd: ")
 LEAST_ROOM = 2**20  # bytes that must be free where results go
 LEAST_UNUSED = 10**7  # bytes of stored runs that are worth a line
@@ -33,12 +35,12 @@ LAST_LINES, LONGEST = 3, 300  # lines of a failed job's log, and characters of a
 
 
 def lines(folder: ResultsFolder, table: Table, call_journal: Journal | None) -> Iterator[str]:
-    """The last lines of a call.
+    """Yield the last lines of an invocation.
 
     Args:
-        folder: the ResultsFolder.
-        table: the grid.Table of its config.
-        call_journal: journal.Journal of the call; None: it ended before its first job.
+        folder: where its results are.
+        table: the runs of its config.
+        call_journal: None if it ended before its first job.
     """
     if call_journal is None:
         return
@@ -61,15 +63,18 @@ def lines(folder: ResultsFolder, table: Table, call_journal: Journal | None) -> 
     yield from _of_stores(folder, table)
     pages = {name: Path(folder.study(name), "report.html") for name in table.studies}
     if missing or not (failed or all(page.exists() for page in pages.values())):
-        yield f"The same call goes on with the missing {'runs' if missing else 'reports'}."
+        yield (
+            "Run the same command again to continue with the missing "
+            f"{'runs' if missing else 'reports'}."
+        )
     for name, page in pages.items():
         if page.exists():
             is_new = page.stat().st_mtime >= call_journal.call.started or not missing
-            yield f"Report of {name}{'' if is_new else ', of an earlier call'}: {page}"
+            yield f"Report of {name}{'' if is_new else ' (from an earlier invocation)'}: {page}"
 
 
 def _of_stores(folder: ResultsFolder, table: Table) -> Iterator[str]:
-    """[a line] if most of what short runs have left is not asked for any more, else []."""
+    """Yield a line if most of the stored results of short runs are not asked for any more."""
     used = {run.file.stem for path, run in folder.store.runs.items() if path in table.runs}
     sizes = {file: file.stat().st_size for file in folder.store.folder.glob("*.bin")}
     unused = sum(size for file, size in sizes.items() if file.stem not in used)
@@ -77,12 +82,14 @@ def _of_stores(folder: ResultsFolder, table: Table) -> Iterator[str]:
         place = (
             f"{unused / 1e6:,.0f} of {sum(sizes.values()) / 1e6:,.0f} MB in {folder.store.folder}"
         )
-        yield f"{place} are of runs that were trained again since; status.py --remove-unused"
+        yield f"{place} belong to runs that were retrained since; run status.py --remove-unused"
 
 
 def _runs(job: JobRecord, of_state: str) -> dict[str, Any]:
-    """Path -> progress.RunProgress of the runs of a job that have ended in a state; of one that has
-    finished, all are TRAINED."""
+    """Return path -> progress of the runs of a job that ended in a state.
+
+    A finished job has trained all its runs; its values are None.
+    """
     if job.state == journal.FINISHED:
         return dict.fromkeys(job.runs if of_state == TRAINED else [])
     known = job.progress_of_runs() if len(job.runs) > 1 else {}
@@ -103,7 +110,7 @@ def _listed(parts: Sequence[str]) -> Iterator[str]:
 
 
 def failure(job: JobRecord) -> Iterator[str]:
-    """Lines on a failed journal.JobRecord: which, why, the end of its log, and where that is."""
+    """Yield lines on a failed job: which one, why, the end of its log, and the path of the log."""
     yield f"  failed: {job.rule} {job.title}"
     of_runs = [(path, one.error.splitlines()) for path, one in _runs(job, FAILED).items()]
     yield from _listed([f"    its run {': '.join([path, *why[-1:]])}" for path, why in of_runs])
@@ -114,7 +121,7 @@ def failure(job: JobRecord) -> Iterator[str]:
 
 
 def last_lines(log: str | Path) -> list[str]:
-    """The lines of a log that say why a job failed: its last ones; []: there is no log."""
+    """Return the last lines of a log, which show why a job failed; [] if there is no log."""
     try:
         text = Path(log).read_text(errors="replace")
     except OSError:
@@ -125,21 +132,21 @@ def last_lines(log: str | Path) -> list[str]:
 
 
 def unusable(folder: Path) -> list[str]:
-    """[a finding] if nothing can be written in a folder, which may not exist yet, else [].
+    """Return [a finding] if nothing can be written to a folder, which may not exist yet, else [].
 
-    Snakemake would end in a traceback.
+    Without this check, Snakemake would end in a traceback.
     """
     place = next(place for place in (folder, *folder.parents) if place.exists())
     if not place.is_dir():
-        return [f"{place}: expected a folder; move that file away"]
+        return [f"{place}: found a file, expected a folder; move the file away"]
     if not os.access(place, os.W_OK | os.X_OK):
-        return [f"{place}: nothing may be written there; call from another folder"]
+        return [f"{place}: no permission to write; run snakemake from another folder"]
     free = shutil.disk_usage(place).free
     return [f"{place}: {free:,} bytes are free; make room"] if free < LEAST_ROOM else []
 
 
 def stop_at(findings: Sequence[str], heading: str = "The configuration cannot be run") -> None:
-    """End this process with a heading and a line for each finding, if there are any."""
+    """Exit with a heading and a line for each finding, if there are any."""
     if findings:
         # Not a WorkflowError: Snakemake would print lines of the Snakefile below the findings.
         sys.exit("\n".join([f"{heading}:", *findings]))

@@ -1,4 +1,4 @@
-"""The states of the jobs of a call, from Snakemake's log events."""
+"""The states of an invocation's jobs, from Snakemake's log events."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from allcores_study.watching.journal import Journal
 
-# The last line of a log in which a program says why it failed: an exception, or "report.py: ...".
+# The last line of a log if a program gave a reason for failing: an exception, or "report.py: ...".
 ERROR = re.compile(r"[\w.]*(Error|Exception)\b|\w+\.py: ")
 JOB_EVENTS = (
     LogEvent.JOB_INFO,
@@ -33,7 +33,7 @@ JOB_EVENTS = (
     LogEvent.SHELLCMD,
     LogEvent.PROGRESS,
 )
-# Parts of messages that stay off the terminal.
+# Messages that contain one of these stay off the terminal.
 HIDDEN = (
     *("Select jobs", "CalledProcessError in file", "Will exit after finishing"),
     *("Shutting down, this might", "At least one job did not complete successfully"),
@@ -41,15 +41,18 @@ HIDDEN = (
 
 
 class Events(logging.Handler):
-    """Notes the state of each job, by the interface of Snakemake's logger plugins.
+    """A log handler that records the state of each job from Snakemake's log events.
+
+    It has the interface of Snakemake's logger plugins.
 
     Args:
-        journal: journal.Journal.
-        paths: function of a rule's name and wildcards: the paths of the runs that a job trains.
-        notice: called with a JobRecord after its state has changed.
+        journal: where the states are recorded.
+        paths: maps a rule's name and wildcards to the paths of the runs that a job trains.
+        notice: called with a job after its state has changed.
 
     Attributes:
-        is_told_to_stop: set when the call is told to end: jobs that then end badly have not failed.
+        is_told_to_stop: set when the invocation is told to stop. Jobs that then end badly have not
+            failed.
     """
 
     def __init__(
@@ -61,7 +64,7 @@ class Events(logging.Handler):
         super().__init__()
         self.is_told_to_stop = False
         self.journal, self.paths, self.notice = journal, paths, notice
-        self.jobs: dict[int, JobRecord] = {}  # by their numbers; some may not have begun yet
+        self.jobs: dict[int, JobRecord] = {}  # by number; some may not have begun yet
 
     def emit(self, record: Any) -> None:
         event = getattr(record, "event", None)
@@ -75,7 +78,7 @@ class Events(logging.Handler):
             self._note(record.jobid, STOPPED if is_stopped else FAILED, record.rule_msg or "")
 
     def _begun(self, record: Any) -> JobRecord:
-        """The JobRecord of a job that begins."""
+        """Return the record of a job that begins."""
         rule, log = record.rule_name, str(record.log[0]) if record.log else ""
         paths, now = self.paths(rule, record.wildcards), time.time()
         names = (str(text) for name, text in record.wildcards.items() if name != "made_of")
@@ -87,11 +90,11 @@ class Events(logging.Handler):
         return JobRecord(rule, title, RUNNING, now, now, record.threads, log, "", paths, file)
 
     def _is_stopped(self, job: JobRecord) -> bool:
-        """Whether a job that has ended badly was told to, and has not failed."""
+        """Return whether a job that ended badly was told to stop, and has not failed."""
         known = {one.state for one in job.progress_of_runs().values()}
         if known:
             return progress.STOPPED in known
-        # It has no runs, or has ended before they began: did it say why?
+        # It has no runs, or ended before they began: its log decides.
         log, lines = Path(job.log), closing.last_lines(job.log)
         is_error = lines and log.stat().st_mtime >= job.began and ERROR.match(lines[-1])
         return self.is_told_to_stop and not is_error
@@ -103,17 +106,18 @@ class Events(logging.Handler):
         job = dataclasses.replace(self.jobs[number], **changed)
         self.journal.note(number, job)
         self.notice(job)
-        # Left by an earlier attempt, or not needed any more; what a job of several runs has trained
-        # stays trained if it is tried again.
+        # Left by an earlier attempt, or no longer needed. A job of several runs keeps its file:
+        # what it has trained stays trained if it is retried.
         if len(job.runs) == 1 and state_of_job in (RUNNING, FINISHED):
             with contextlib.suppress(OSError):
                 Path(job.progress).unlink()
 
 
 def quiet(logger: logging.Logger) -> None:
-    """From now on, keep Snakemake's messages about single jobs, and about the end that a call is
-    told to make, off the terminal; its log file has all of them. The line at the foot says how many
-    have ended; closing.failure() says why one failed.
+    """Keep Snakemake's messages about single jobs, and about stopping, off the terminal.
+
+    Its log file still has all of them. The line at the foot shows how many jobs have ended;
+    closing.failure() shows why one failed.
 
     Args:
         logger: Snakemake's.
@@ -128,6 +132,6 @@ def _is_shown(record: logging.LogRecord) -> bool:
 
 
 def is_of_terminal(handler: logging.Handler) -> bool:
-    """Whether a logging handler writes to the terminal, or to where that is redirected."""
+    """Return whether a logging handler writes to the terminal, or to where that is redirected."""
     is_of_file = isinstance(handler, logging.FileHandler)
     return isinstance(handler, logging.StreamHandler) and not is_of_file

@@ -1,7 +1,7 @@
-"""What a call of snakemake records for those who watch it: what it has to do, and what it does.
+"""What an invocation of snakemake records for observers: what it has to do, and what it does.
 
-Two files: call.json, written when the call begins and when it learns how long runs take, and
-jobs.jsonl, to which each change of a job adds a line.
+There are two files. call.json is written when the invocation begins and when it learns how long
+runs take. jobs.jsonl gets a line at each change of a job.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
 
 CALL, JOBS = "call.json", "jobs.jsonl"
 LOCK = "lock"
-# The states of a job that has begun; STOPPED: the call was told to end before the job had.
+# The states of a job that has begun. STOPPED: the invocation was told to stop before the job ended.
 RUNNING, FINISHED, FAILED, STOPPED = "running", "finished", "failed", "stopped"
 
 
 @dataclass(frozen=True)
 class CallRecord:
-    """A call of snakemake.
+    """One invocation of snakemake.
 
     Attributes:
-        started: seconds since 1970.
+        started: in seconds since 1970.
         host, pid: where it runs.
-        cores: number of cores that its jobs share; None: on a cluster.
+        cores: number of cores that its jobs share; None on a cluster.
         is_spread: whether its runs are on several machines.
-        batch_job: SLURM's id of the job that it is part of; "": it is part of none.
-        expected: path of each run that it has to train -> seconds that it is expected to take.
+        batch_job: id of the SLURM job that it is part of; "" if none.
+        expected: path of each run to train -> seconds that it is expected to take.
     """
 
     started: float
@@ -69,7 +69,7 @@ class CallRecord:
 
     @property
     def is_going_on(self) -> bool | None:
-        """Whether its process is there, or SLURM has its job; None: it is on another machine."""
+        """Whether its process or its SLURM job still exists; None if it is on another machine."""
         if self.host != platform.node():
             return slurm.is_in_queue(self.batch_job) if self.batch_job else None
         with contextlib.suppress(OSError):
@@ -79,18 +79,18 @@ class CallRecord:
 
 @dataclass(frozen=True)
 class JobRecord:
-    """A job of a call that has begun.
+    """A job that has begun.
 
     Attributes:
         rule: the name of its rule.
         title: what it makes: the path of its run, or else its wildcards.
         state: RUNNING, FINISHED, FAILED or STOPPED.
-        began, since: when it began, and when its state changed last, in seconds since 1970.
+        began, since: when it began and when its state last changed, in seconds since 1970.
         cores: number of cores that it occupies.
-        log: its log file; "": it has none.
-        message: what it does; where it failed, why, by the system that ran it, or "".
+        log: its log file; "" if none.
+        message: what it does. If it failed: the reason given by the system that ran it, or "".
         runs: paths of the runs that it trains.
-        progress: the file in which these record how far they are; "": there is none.
+        progress: the file in which these record their progress; "" if none.
     """
 
     rule: str
@@ -105,38 +105,37 @@ class JobRecord:
     progress: str = ""
 
     def progress_of_runs(self) -> dict[str, RunProgress]:
-        """Path -> progress.RunProgress of its runs that have begun; {} once it has ended well, as
-        its state says all then."""
+        """Return path -> progress of its runs that have begun; {} once the job has finished."""
         is_known = self.state == FINISHED or not self.progress
         return {} if is_known else progress.read(self.progress)
 
 
 class Journal:
-    """The files of the latest call of a ResultsFolder, which this process writes."""
+    """The files of the latest invocation in a results folder, written by this process."""
 
     def __init__(self, folder: ResultsFolder, call: CallRecord) -> None:
         self.folder, self.call = folder, call
         self.jobs: dict[int, JobRecord] = {}
         Path(folder.call_file(CALL)).parent.mkdir(parents=True, exist_ok=True)
         files.write_text(folder.call_file(CALL), json.dumps(asdict(call)))
-        # Another member of a group may have written it, and only its owner may write it again.
+        # Another member of the group may have written it, and only its owner may overwrite it.
         Path(folder.call_file(JOBS)).unlink(missing_ok=True)
         self.file = Path(folder.call_file(JOBS)).open("w", buffering=1)
 
     def expect(self, expected: dict[str, float]) -> None:
-        """Note how long each run is expected to take now, as CallRecord.expected."""
+        """Record how long each run is now expected to take, as in CallRecord.expected."""
         self.call = replace(self.call, expected=expected)
         with contextlib.suppress(OSError):  # as in note()
             files.write_text(self.folder.call_file(CALL), json.dumps(asdict(self.call)))
 
     def note(self, number: int, job: JobRecord) -> None:
-        """Note the new state of a JobRecord.
+        """Record the new state of a job.
 
         Args:
-            number: the job's number in this call.
+            number: the job's number in this invocation.
         """
         self.jobs[number] = job
-        with contextlib.suppress(OSError):  # the call can do without, on a full disk
+        with contextlib.suppress(OSError):  # the invocation can do without, on a full disk
             self.file.write(json.dumps([number, asdict(job)]) + "\n")
 
     def close(self) -> None:
@@ -145,7 +144,7 @@ class Journal:
 
 
 def read_call(folder: ResultsFolder) -> CallRecord | None:
-    """The latest CallRecord of a ResultsFolder; None: there was none."""
+    """Return the latest CallRecord of a results folder; None if there was none."""
     try:
         return CallRecord(**json.loads(Path(folder.call_file(CALL)).read_text()))
     except (OSError, ValueError, TypeError):
@@ -153,7 +152,7 @@ def read_call(folder: ResultsFolder) -> CallRecord | None:
 
 
 def read_jobs(folder: ResultsFolder) -> list[JobRecord]:
-    """The Jobs of the latest call that have begun; a damaged line does not count."""
+    """Return the jobs of the latest invocation that have begun, without damaged lines."""
     jobs = {}
     with contextlib.suppress(OSError):
         for line in Path(folder.call_file(JOBS)).read_text(errors="replace").splitlines():
@@ -164,25 +163,30 @@ def read_jobs(folder: ResultsFolder) -> list[JobRecord]:
 
 
 def new_call(folder: ResultsFolder) -> str:
-    """A name for a call of snakemake, larger than those of all earlier ones, whatever the clock
-    says: of several results of a short run, the last call's count."""
+    """Return a name for an invocation, larger than all earlier ones whatever the clock shows.
+
+    If a short run has several results, those of the latest invocation count.
+    """
     stores = [file.stem.partition("_")[0] for file in folder.store.files]
     used = [int(name, 16) for name in (*stores, *(place.name for place in _calls(folder)))]
     return f"{max([time.time_ns(), *(last + 1 for last in used)]):x}"
 
 
 def _calls(folder: ResultsFolder) -> list[Path]:
-    """The folders of what calls have written about their shared jobs."""
+    """Return the folders in which invocations recorded their shared jobs."""
     places = Path(folder.call_file("")).glob("*")
     return [one for one in places if one.is_dir() and re.fullmatch("[0-9a-f]{12,}", one.name)]
 
 
 def lock_or_wait(folder: ResultsFolder) -> TextIO | None:
-    """The lock of a results folder, a file to keep open while a call goes on there; None: another
-    call had it, and has ended now.
+    """Lock a results folder, or wait until another invocation has unlocked it.
 
-    Snakemake's own lock does not suffice: a call that ends removes the locks of all others, and two
-    calls with other targets may train the same runs.
+    Snakemake's own lock does not suffice: an invocation that ends removes the locks of all others,
+    and two with different targets may train the same runs.
+
+    Returns:
+        A file that holds the lock while it is open; None if another invocation had it and has
+        ended.
     """
     file = _lock_file(folder)
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -193,7 +197,7 @@ def lock_or_wait(folder: ResultsFolder) -> TextIO | None:
         record = read_call(folder)
         is_known = record is not None and record.is_going_on is not False
         who = f" (process {record.pid} on {record.host})" if is_known else ""  # type: ignore[union-attr]
-        waiting = f"Another call is going on in {folder.path}{who}: waiting for its end"
+        waiting = f"{folder.path}: another invocation is running{who}; waiting for it to end"
         print(waiting, file=sys.stderr, flush=True)
         with lock:
             files.hold(lock)
@@ -206,23 +210,24 @@ def _lock_file(folder: ResultsFolder) -> Path:
 
 
 def going_on(folder: ResultsFolder, call: CallRecord | None) -> str | None:
-    """Which call may be going on in a results folder, in words; None: none is.
+    """Describe the invocation that may be running in a results folder; None if none is.
 
     Args:
-        call: the latest CallRecord; None: there was none. An earlier one may go on beside it.
+        call: the latest CallRecord; None if there was none. An earlier invocation may still be
+            running.
     """
     if call is not None and call.is_going_on is None:
         return (
-            f"the latest call was made on {call.host}, and whether it goes on cannot be seen from "
-            f"here: if it has ended, delete {folder.call_file(CALL)}"
+            f"the latest invocation was on {call.host} and may still be running there; if it has "
+            f"ended, delete {folder.call_file(CALL)}"
         )
     if (call is not None and call.is_going_on) or is_held(folder):
-        return "a call of snakemake is going on here"
+        return "snakemake is running here"
     return None
 
 
 def is_held(folder: ResultsFolder) -> bool:
-    """Whether a call of this machine is going on in a results folder, or is about to begin."""
+    """Return whether an invocation on this machine uses a results folder, or is about to."""
     with contextlib.suppress(FileNotFoundError), _lock_file(folder).open("r+") as lock:
         try:
             files.hold(lock, wait=False)
@@ -232,14 +237,14 @@ def is_held(folder: ResultsFolder) -> bool:
 
 
 def forget_calls(folder: ResultsFolder, name: str) -> None:
-    """Delete what calls that have ended have written about their shared jobs.
+    """Delete what invocations that have ended recorded about their shared jobs.
 
     Args:
-        name: of the call that goes on here.
+        name: of the invocation that is running here.
     """
     latest = read_call(folder)
     if latest is not None and latest.is_going_on is not False:
-        return  # on another machine, whose lock may not be seen here
+        return  # it may be on another machine, whose lock is not visible here
     for place in _calls(folder):
         if place.name != name:
-            shutil.rmtree(place, ignore_errors=True)  # another user's, say
+            shutil.rmtree(place, ignore_errors=True)  # may be another user's

@@ -1,9 +1,9 @@
-"""What is there of the results of a config, what is wrong with it, and the marks that say so.
+"""What exists of a config's results, what is wrong there, and the marks that show it.
 
-Each dataset, file of folds, recipe, run, choice and report is judged here and nowhere else: by the
-record beside it, which says what it was made of and what its files were. Neither the times of files
-nor Snakemake's records have a part in it. A question has no effects, and its answer holds for a
-whole call.
+Each dataset, file of folds, recipe, run, choice and report is judged here and nowhere else. The
+judgement rests on the record beside it, which contains what it was made of and the digests of its
+files. It does not use the times of files or Snakemake's records. A question has no side effects,
+and its answer holds for a whole invocation.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ if TYPE_CHECKING:
     from allcores_study.data.storage import Dataset
     from allcores_study.records.results_folder import ResultsFolder
 
-EARLIER = "runs/ has results of an earlier version of allcores, whose records say less"
+EARLIER = "runs/ has results of an earlier version of allcores, whose records contain less"
 ANY_THREADS = {"threads_per_worker": None}
 OF_DATASET = ("inputs.npy", "targets.npy", "dataset.json")
 
 
 class Ledger:
-    """Says by which mark Snakemake is asked for each part of the results, see marks.wanted().
+    """Decides by which mark Snakemake is asked for each part of the results; see marks.wanted().
 
-    A mark is None where all is valid and there is none. "What is wrong" with a part is None if it
-    is valid, "" if it is not there or was made of something else, and a text if it is damaged.
+    A mark is None if the part is valid and has none. "What is wrong" with a part is None if it is
+    valid, "" if it does not exist or was made of something else, and a text if it is damaged.
 
     Args:
         config: with its sweeps expanded.
-        table: its grid.Table.
-        folder: its ResultsFolder.
-        most_cores: that a run may take.
+        table: the runs of the config.
+        folder: where the results are.
+        most_cores: the most cores that a run may take.
         is_on_cluster: whether any of several nodes may have measured a recipe.
-        tell: function of a text: is told once what is damaged.
+        tell: called with a text, once for each damaged part.
     """
 
     def __init__(
@@ -74,22 +74,24 @@ class Ledger:
     def _mark(self, stem: str, made_of: str, problem: str | None) -> str | None:
         if problem and problem not in self.told:
             self.told.add(problem)
-            # Without what to do about it.
-            self.tell(f"{problem.partition('. Delete')[0]}: it is made again")
+            # Without the advice to delete it.
+            self.tell(f"{problem.partition('. Delete')[0]}; rebuilding it")
         mark = marks.wanted(stem, digest(made_of), problem is None)
         if mark is None:
             self.unmarked.add(f"{stem}.{digest(made_of)}")
         return mark
 
     def mark_what_is_there(self) -> None:
-        """Put the marks of what is valid without one: of an earlier version, say. Stored runs have
-        no folder, and no mark."""
+        """Add marks to valid parts that have none, such as those of an earlier version.
+
+        Stored runs have no folder, and no mark.
+        """
         for mark in self.unmarked:
             if Path(mark).parent.is_dir():
                 marks.put(mark)
 
     def data(self, run: Run) -> list[str]:
-        """The marks of the data of a Run."""
+        """Return the marks of a run's data."""
         label = run.dataset.label
         found = [self.dataset(label)]
         if run.folds_file:
@@ -98,7 +100,7 @@ class Ledger:
 
     @functools.cache  # noqa: B019
     def dataset(self, label: str) -> str | None:
-        """The mark of a dataset."""
+        """Return the mark of a dataset."""
         _, problem = self._open_dataset(label)
         stem, made_of = f"{self.folder.dataset(label)}/made", self._dataset_made_of(label)
         return self._mark(stem, made_of, problem)
@@ -109,7 +111,7 @@ class Ledger:
 
     @functools.cache  # noqa: B019
     def _open_dataset(self, label: str) -> tuple[Dataset | None, str | None]:
-        """(the storage.Dataset of a label, None) if it is valid, else (None, what is wrong)."""
+        """Return (the dataset of a label, None) if it is valid, else (None, what is wrong)."""
         place = Path(self.folder.dataset(label))
         try:
             dataset = storage.open_dataset(place)
@@ -120,7 +122,7 @@ class Ledger:
 
     @functools.cache  # noqa: B019
     def folds(self, label: str, count: int, seed: int, inner: int) -> str | None:
-        """The mark of a file of folds, whose numbers are as in run.folds_file()."""
+        """Return the mark of a file of folds; the numbers are as in run.folds_file()."""
         file = Path(self.folder.dataset(label), folds_file(count, seed, inner))
         made_of = f"{self._dataset_made_of(label)} {fingerprint.of_folds()}"
         problem = self._wrong_with_folds(file, label, count, seed, inner)
@@ -141,8 +143,11 @@ class Ledger:
         return None
 
     def recipe_file(self, run: Run) -> str:
-        """The file of a Run's recipe. What another kind of processor has measured stays; on a
-        cluster each node then looks for its own."""
+        """Return the file of a run's recipe.
+
+        Recipes that another kind of processor measured are kept. On a cluster, each node looks for
+        its own.
+        """
         file = self.folder.recipe_of(run, self.table)
         return file if self.is_on_cluster else self._recipe_here(file)
 
@@ -151,14 +156,16 @@ class Ledger:
         return str(recipes.for_this_processor(file))
 
     def cores_of_recipe(self, run: Run) -> int:
-        """For how many cores it is measured how a Run computes fastest: as many as before, if that
-        is enough, so that nothing is measured again."""
+        """Return for how many cores a run's recipe is measured.
+
+        It is the number from before, if that is enough, so that nothing is measured again.
+        """
         if run.threads_per_worker != AUTO:
             return 1
         return max(self.most_cores, recipes.cores_measured(self.recipe_file(run)))
 
     def recipe(self, run: Run) -> str | None:
-        """The mark of a Run's recipe; None also where it needs none."""
+        """Return the mark of a run's recipe; None also if the run needs none."""
         return self._recipe(self.recipe_file(run)) if run.has_auto else None
 
     @functools.cache  # noqa: B019
@@ -171,11 +178,11 @@ class Ledger:
 
     @functools.cache  # noqa: B019
     def run(self, path: str) -> str | None:
-        """The mark of a run in a folder of its own; stored runs that are valid have none."""
+        """Return the mark of a run in a folder of its own; valid stored runs have none."""
         return self._run(path, self.wrong_with_run(path))
 
     def run_to_train(self, path: str) -> str:
-        """The mark of a run that is to be trained, even if it is valid."""
+        """Return the mark of a run that will be trained, even if it is valid."""
         return self.run(path) or self._run(path, "")  # type: ignore[return-value]
 
     def _run(self, path: str, problem: str | None) -> str | None:
@@ -184,7 +191,7 @@ class Ledger:
 
     @functools.cache  # noqa: B019
     def wrong_with_run(self, path: str) -> str | None:
-        """What is wrong with the results of the run at a path."""
+        """Return what is wrong with the results of the run at a path."""
         if self.is_up_to_date(path):
             return None
         if self.folder.has(path) and (damaged := self.folder.damaged_file(path)):
@@ -193,34 +200,34 @@ class Ledger:
         return ""
 
     def are_valid(self, paths: Iterable[str]) -> bool:
-        """Whether the results of the runs at these paths are there and valid."""
+        """Return whether the results of the runs at these paths exist and are valid."""
         return all(self.wrong_with_run(path) is None for path in paths)
 
     def metric(self, selection: Selection) -> str:
-        """The name of the metric by which candidates are compared."""
+        """Return the name of the metric by which candidates are compared."""
         return metrics.of_study(self.config, selection.study)[0].name
 
     def choice(self, selection: Selection) -> str | None:
-        """The mark of the choice of a candidates.Selection."""
+        """Return the mark of a choice between candidates."""
         return self._choice(selection.path)
 
     @functools.cache  # noqa: B019
     def _choice(self, path: str) -> str | None:
         selection = self.table.choices[path]
         runs = [self.table.runs[path] for paths in selection.inner.values() for path in paths]
-        # The values of candidates that are suggested follow from the choices before.
+        # The suggested values of a search's candidates follow from the choices before.
         known = selection.search or list(map(self.is_up_to_date.made_of, runs))
         made_of = repr([self.metric(selection), [run.path for run in runs], known])
         stem = self.folder.selection(path).removesuffix(".json")
         return self._mark(stem, made_of, None if self.is_valid(selection) else "")
 
     def is_valid(self, selection: Selection) -> bool:
-        """Whether a choice and those before it are there, and would be the same now."""
+        """Return whether a choice and those before it exist, and would be the same now."""
         return all(self._would_be_the_same(rung.path) for rung in selection.rungs)
 
     @functools.cache  # noqa: B019
     def _would_be_the_same(self, path: str) -> bool:
-        """Whether a choice is valid if those before it are."""
+        """Return whether a choice is valid, provided that those before it are."""
         selection, folder = self.table.choices[path], self.folder
         if not self.are_valid(self.compared(selection)) or folder.kept_labels(selection) is None:
             return False
@@ -228,20 +235,22 @@ class Ledger:
         return record.is_up_to_date(folder.made_of_choice(selection, self.metric(selection)))
 
     def compared(self, selection: Selection) -> list[str]:
-        """Paths of the runs that a choice compares, once the one before it is made; they have the
-        values that were suggested for them."""
+        """Return the paths of the runs that a choice compares, with their suggested values.
+
+        The choice before it has to be made.
+        """
         suggestions.fill_in(self.config, self.table, selection, self.folder)
         paths = self.folder.scored_paths(selection)
         assert paths is not None, "what it compares is filled in"
         return [path for paths_of_candidate in paths.values() for path in paths_of_candidate]
 
     def is_made(self, selection: Selection) -> bool:
-        """Whether a choice is there that is valid, or was made in this call."""
+        """Return whether a choice is valid, or was made in this invocation."""
         mark = self.choice(selection)
         return mark is None or Path(mark).exists()
 
     def report(self, study: Study, others: Iterable[str | None]) -> str | None:
-        """The mark of the results of an analysis.study.Study.
+        """Return the mark of a study's results.
 
         Args:
             others: marks of the results of the studies that it is compared with.
@@ -256,7 +265,7 @@ class Ledger:
 
 
 class UpToDateCheck:
-    """Says whether the results at a path are there, intact, and what a grid.Table asks for now."""
+    """A check that the results at a path exist, are intact and are what a table asks for now."""
 
     def __init__(self, folder: ResultsFolder, table: Table) -> None:
         self.folder, self.table = folder, table
@@ -275,10 +284,10 @@ class UpToDateCheck:
         )
 
     def made_of(self, run: Run, known: dict[str, str] | None = None) -> str:
-        """See identity.made_of().
+        """Return what a run is made of; see identity.made_of().
 
         Args:
-            known: what was known before its data; None: what is known now.
+            known: what was known before its data; None for what is known now.
         """
         label = run.dataset.label
         if label not in self.data_made_of:
@@ -286,19 +295,21 @@ class UpToDateCheck:
         return identity.made_of(known or identity.before_data(run), self.data_made_of[label])
 
     def has_what_is_asked(self, run: Run, record: Record) -> bool:
-        """Whether the identity.Record of a run's results has its Conditions."""
+        """Return whether the results that a record belongs to meet the conditions of a run."""
         return self.table.conditions[run.path].are_met_by(record.content["conditions"])
 
     def recipe_differs(
         self, run: Run, record: Record
     ) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        """(how a run with `auto` has computed, how it would compute now), if that is not the same,
-        else None. The number of threads does not count: it depends on the cores of a call."""
+        """Return (how a run with `auto` computed, how it would now), or None if that is the same.
+
+        The number of threads does not count: it depends on the cores of an invocation.
+        """
         if not run.has_auto:
             return None
         file = Path(self.folder.recipe_of(run, self.table))
         processor = record.content["processor"]
-        # A file that is written again has its folder changed.
+        # Rewriting a file changes the time of its folder.
         changed = file.parent.stat().st_mtime_ns if file.parent.exists() else None
         key = file, changed, processor, *run.recipe.values(), run.processes, run.nodes
         if key not in self.recipes_now:

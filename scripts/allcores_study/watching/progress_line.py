@@ -1,4 +1,4 @@
-"""The line at the foot of the terminal that says how far a call is."""
+"""The line at the foot of the terminal that shows the progress of an invocation."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
     from allcores_study.records.results_folder import ResultsFolder
     from allcores_study.watching.journal import JobRecord, Journal
 
-# Seconds between two looks: on a terminal, and where each look prints another line; and the share
-# of a core's time that looking may take.
+# Seconds between two updates: on a terminal, and where each update prints another line. Then the
+# share of a core's time that updates may take.
 EVERY, EVERY_LINE, SHARE_OF_TIME = 1.0, 30.0, 0.02
-# The estimates are corrected whenever this many times as many runs are done.
+# The estimates are corrected each time the number of finished runs has grown by this factor.
 LEARN = 1.2
 
 
 class CallProgress:
-    """The line of a call now; the time that its runs have taken corrects what others will take.
+    """The progress line of an invocation, with estimates corrected by the runs that have ended.
 
     Args:
-        folder: the ResultsFolder.
-        table: the grid.Table of its config.
-        runs: Runs that the call may train.
-        estimates: estimate.Estimates of them.
+        folder: where the results are.
+        table: the runs of the config.
+        runs: those that the invocation may train.
+        estimates: of how long these take.
 
     Attributes:
-        journal: journal.Journal of the call, set when it begins.
+        journal: of the invocation; set when it begins.
     """
 
     journal: Journal
@@ -57,16 +57,16 @@ class CallProgress:
         self.learned = 0
 
     def expected(self) -> dict[str, float]:
-        """Path of each run -> seconds that it is expected to take."""
+        """Return path of each run -> seconds that it is expected to take."""
         return {run.path: self.estimates.seconds(run) for run in self.runs}
 
     def notice(self, job: JobRecord) -> None:
-        """Take in a journal.JobRecord that has changed its state."""
+        """Take note of a job that has changed its state."""
         if job.state == journal.FINISHED:
             self.finished.update(job.runs)
 
     def is_done(self, path: str) -> bool:
-        """Whether a run is done: it has ended in this call, or did not have to be trained."""
+        """Return whether a run has ended in this invocation, or did not have to be trained."""
         return path in self.finished or path not in self.to_make
 
     def __call__(self) -> str:
@@ -75,7 +75,7 @@ class CallProgress:
             self.estimates.read_again()
             self.journal.expect(self.expected())
         jobs, call = list(self.journal.jobs.values()), self.journal.call
-        # A search adds runs to the table meanwhile, in another thread.
+        # A copy, as a search adds runs to the table meanwhile, in another thread.
         table = dataclasses.replace(
             self.table, runs=dict(self.table.runs), conditions=dict(self.table.conditions)
         )
@@ -87,12 +87,12 @@ class CallProgress:
 
 
 class ProgressLine(threading.Thread):
-    """Shows a line until it is closed: on a terminal it stays at the foot, below what is logged.
+    """A thread that shows a line until it is closed; on a terminal, below what is logged.
 
     Args:
-        look: function that returns the line.
-        logger: its messages are printed above the line; None: there are no messages.
-        interval: seconds between two looks where there is no terminal.
+        look: returns the line.
+        logger: its messages are printed above the line; None if there are none.
+        interval: seconds between two updates where there is no terminal.
 
     Attributes:
         over: event that ends it.
@@ -126,7 +126,7 @@ class ProgressLine(threading.Thread):
         if not self.is_on_terminal:
             print(line, file=sys.stderr, flush=True)
             return
-        if self.bar is None:  # of a bar without a total tqdm knows no truth value
+        if self.bar is None:  # tqdm's bool() raises TypeError for a bar without a total
             self.bar = tqdm(bar_format="{desc}", leave=False)
         while len(line) > (self.bar.ncols or len(line)) and "; " in line:
             line = line.rpartition("; ")[0]  # a whole part, not the middle of a word
@@ -141,7 +141,7 @@ class ProgressLine(threading.Thread):
 
 
 def _above(emit: Callable[[logging.LogRecord], None]) -> Callable[[logging.LogRecord], None]:
-    """A logging handler's emit() that first clears the line at the foot of the terminal."""
+    """Return a logging handler's emit() that first clears the line at the foot of the terminal."""
 
     def clear_and_emit(record: logging.LogRecord) -> None:
         with tqdm.external_write_mode(file=sys.stderr):

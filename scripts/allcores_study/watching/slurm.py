@@ -1,4 +1,4 @@
-"""Questions to SLURM before jobs are submitted: it accepts jobs that it will never start."""
+"""Queries to SLURM, some of them before submission: it accepts jobs that it will never start."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
 
     from snakemake.jobs import Job
 
-# What sbatch says where waiting helps: limits of jobs that are submitted, and outages.
+# What sbatch prints where waiting helps: limits on submitted jobs, and outages.
 TRANSIENT = (
     *("MaxSubmitJob", "MaxJobs", "job submit limit", "temporarily unable to accept job"),
     *("Unable to contact slurm controller", "Socket timed out", "Zero Bytes were transmitted"),
     *("Connection refused", "Resource temporarily unavailable", "Connection timed out"),
 )
 OF_POLICY = "Job violates accounting/QOS policy"
-# States of a job that has ended, and not well.
+# States of a job that ended badly.
 ENDED_BADLY = {
     *("BOOT_FAIL", "CANCELLED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"),
     *("PREEMPTED", "REVOKED"),
 }
-NO_NODE = "node configuration is not available"  # sbatch says so of drained nodes, too
-# How the comments of jobs begin that several runs share.
+NO_NODE = "node configuration is not available"  # sbatch also prints this for drained nodes
+# How the comments of shared jobs begin.
 SHARED = "rule_train_several_"
 # A time limit as sinfo writes it: [days-]hours:minutes:seconds, or minutes:seconds.
 LIMIT = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
@@ -37,7 +37,7 @@ LIMIT = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)")
 
 @dataclass(frozen=True)
 class Request:
-    """What a job asks for: CPUs and memory of each node, time in minutes."""
+    """What a job requests: CPUs and memory on each node, time in minutes."""
 
     rule: str
     nodes: int
@@ -50,7 +50,7 @@ class Request:
 
     @classmethod
     def of(cls, job: Job) -> Request:
-        """The request of a job of Snakemake."""
+        """Return the request of a job of Snakemake."""
         resources = job.resources
         return cls(
             job.rule.name,
@@ -86,18 +86,18 @@ class Request:
 
 
 def hopeless(jobs: Iterable[Job]) -> Iterator[str]:
-    """Yield a line for each kind of these jobs of Snakemake that SLURM would never start."""
+    """Yield a line for each kind of these jobs that SLURM would never start."""
     for request in sorted({Request.of(job) for job in jobs}, key=str):
         reason = _refusal(request) or _too_long(request)
         if reason:
             yield (
-                f"{request}: {reason}. Ask for less or for another partition, by set-resources in "
-                f"the profile or a flag: --set-resources {request.rule}:slurm_partition=NAME"
+                f"{request}: {reason}; request less or another partition, by set-resources in the "
+                f"profile or --set-resources {request.rule}:slurm_partition=NAME"
             )
 
 
 def _refusal(request: Request) -> str:
-    """Why no node could ever run a job; "": one could, though it may be drained now."""
+    """Return why no node could ever run a job; "" if one could, though it may be drained now."""
     answer = subprocess.run(
         ["sbatch", "--test-only", *request.options, "--wrap=true"],
         capture_output=True,
@@ -111,7 +111,7 @@ def _refusal(request: Request) -> str:
 
 
 def _has_nodes_for(request: Request) -> bool:
-    """Whether enough nodes of the partition are large enough, whatever state they are in."""
+    """Return whether enough nodes of the partition are large enough, whatever state they are in."""
     large = {
         node
         for partition, node, cpus, memory in _answers("sinfo", "-N", "-o", "%P|%N|%c|%m")
@@ -123,14 +123,18 @@ def _has_nodes_for(request: Request) -> bool:
 
 
 def _is_of(request: Request, partition: str) -> bool:
-    """Whether a request goes to a partition, as sinfo names it: with * if it is the default."""
+    """Return whether a request goes to a partition.
+
+    Args:
+        partition: as sinfo prints it, with * if it is the default.
+    """
     return partition.rstrip("*") == request.partition or (
         partition.endswith("*") and not request.partition
     )
 
 
 def _too_long(request: Request) -> str:
-    """Why a job would wait for ever with the reason PartitionTimeLimit; "": it would not."""
+    """Return why a job would wait forever because of its time limit; "" if it would not."""
     for name, limit in _answers("sinfo", "-o", "%P|%l"):
         match = LIMIT.fullmatch(limit)
         if _is_of(request, name) and match:
@@ -142,21 +146,22 @@ def _too_long(request: Request) -> str:
 
 
 def unusable() -> Iterator[str]:
-    """Yield a line that says why jobs cannot be submitted from here, if they cannot."""
+    """Yield a line with the reason why jobs cannot be submitted from here, if they cannot."""
     missing = [name for name in ("sbatch", "squeue", "sinfo") if shutil.which(name) is None]
     if missing:
         yield f"there is no {missing[0]}"
         return
     answer = subprocess.run(["squeue", "-h", "--me"], capture_output=True, text=True)
     if answer.returncode:
-        yield f"squeue says: {answer.stderr.strip()}"
+        yield f"squeue failed: {answer.stderr.strip()}"
 
 
 def is_transient(text: str) -> bool:
-    """Whether sbatch may take a job later that it did not take for this reason.
+    """Return whether sbatch may accept a job later that it refused for this reason.
 
-    It says the same of every limit of a QOS: one of jobs passes when a job of this user ends, one
-    that a job alone exceeds never does. So where the user has no job, the refusal is final.
+    It prints the same for every limit of a QOS. A limit on the number of jobs passes when one of
+    the user's jobs ends; one that a single job exceeds never does. So the refusal is final if the
+    user has no job.
     """
     if OF_POLICY in text and not _has_jobs():
         return False
@@ -164,7 +169,7 @@ def is_transient(text: str) -> bool:
 
 
 def _has_jobs() -> bool:
-    """Whether this user has jobs that have not ended, as far as SLURM says."""
+    """Return whether this user has jobs that have not ended; True if SLURM does not answer."""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         command = ["squeue", "-h", "--me", "--format=%i"]
         answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
@@ -173,8 +178,10 @@ def _has_jobs() -> bool:
 
 
 def all_states() -> dict[str, tuple[str, str]] | None:
-    """Number -> (state, reason for it) of each job of this user that SLURM remembers; None: it does
-    not answer."""
+    """Return number -> (state, reason for it) of each of the user's jobs that SLURM remembers.
+
+    The result is None if SLURM does not answer.
+    """
     command = ["squeue", "-h", "--me", "--states=all", "--Format=JobArrayID:40,State:20,Reason:200"]
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
@@ -191,7 +198,7 @@ def cancel_pending(numbers: Iterable[str]) -> None:
 
 
 def seconds_remembered() -> int:
-    """For how many seconds SLURM remembers jobs that have ended: MinJobAge; 300 if it says none."""
+    """Return for how many seconds SLURM remembers ended jobs: MinJobAge; 300 if it is unknown."""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         command = ["scontrol", "show", "config"]
         answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
@@ -201,7 +208,7 @@ def seconds_remembered() -> int:
 
 
 def is_in_queue(number: str) -> bool | None:
-    """Whether a job has not ended yet; None: there is no SLURM to ask here."""
+    """Return whether a job has not ended yet; None if there is no SLURM to ask here."""
     with contextlib.suppress(OSError):
         command = ["squeue", "-h", "-j", number]
         return bool(subprocess.run(command, capture_output=True, text=True).stdout.strip())
@@ -209,7 +216,7 @@ def is_in_queue(number: str) -> bool | None:
 
 
 def states(logs: str) -> dict[str, str] | None:
-    """Comment -> state of the jobs that have not ended; None: there is no SLURM to ask here.
+    """Return comment -> state of the jobs that have not ended; None if there is no SLURM here.
 
     Args:
         logs: see still_there().
@@ -221,8 +228,10 @@ def states(logs: str) -> dict[str, str] | None:
 
 
 def comment(rule: str, wildcards: Iterable[str]) -> str:
-    """What the plugin for SLURM writes into the comment of a job, as squeue shows it, less what is
-    of its mark: a job that makes the same thing of something else is no other one."""
+    """Return the comment that the SLURM plugin gives a job, as squeue shows it, without its mark.
+
+    A job that makes the same thing from something else counts as the same job.
+    """
     return _without_mark(f"rule_{rule}_wildcards_{'_'.join(wildcards)}".replace("/", "_"))
 
 
@@ -231,10 +240,10 @@ def _without_mark(text: str) -> str:
 
 
 def still_there(jobs: Iterable[Job], logs: str) -> Iterator[str]:
-    """Yield lines on jobs of an earlier call that do the same as these.
+    """Yield lines on jobs of an earlier invocation that do the same as these.
 
-    They go on when snakemake is killed, and two at once would train the same run twice. An array
-    may hold any of them, but has the comment of only one; one that several runs share, any runs.
+    They continue when snakemake is killed, and two at once would train the same run twice. An array
+    may hold any of these jobs, but has the comment of only one; a shared job may hold any runs.
 
     Args:
         logs: the folder into which only this config's jobs write.
@@ -249,15 +258,15 @@ def still_there(jobs: Iterable[Job], logs: str) -> Iterator[str]:
     if active:
         yield from (line for _, line in active)
         numbers = " ".join(number for number, _ in active)
-        yield f"Wait for them, or `scancel {numbers}`; then call again."
+        yield f"Wait for them, or run `scancel {numbers}`; then run snakemake again."
 
 
 def _jobs() -> Iterator[tuple[str, ...]]:
-    """(number, state, file of its output, comment) of each job of this user."""
+    """Yield (number, state, output file, comment) of each of the user's jobs."""
     widths = {"JobArrayID": 40, "State": 20, "StdOut": 2000, "Comment": 2000}
     fields = ",".join(f"{field}:{width}" for field, width in widths.items())
     command = ["squeue", "-h", "--me", f"--Format={fields}"]
-    # squeue fills up with blanks by bytes, not by characters.
+    # squeue pads fields to a number of bytes, not of characters.
     answer = subprocess.run(command, capture_output=True, check=True)
     ends = list(accumulate(widths.values()))
     for line in answer.stdout.splitlines():
@@ -266,6 +275,6 @@ def _jobs() -> Iterator[tuple[str, ...]]:
 
 
 def _answers(program: str, *options: str) -> list[list[str]]:
-    """The lines that a program of SLURM writes, split into fields."""
+    """Return the lines that a program of SLURM prints, split into fields."""
     answer = subprocess.run([program, "-h", *options], capture_output=True, text=True, check=True)
     return [line.split("|") for line in answer.stdout.splitlines()]

@@ -1,4 +1,4 @@
-"""How far a call is and its runs are, from what jobs and runs have recorded."""
+"""The progress of an invocation and of its runs, from what jobs and runs have recorded."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
 
 DONE, RUNNING, FAILED, WAITING = "done", "running", "failed", "to go"
 UNREACHABLE = "not reached"  # something that the run needs has failed
-# The expected time counts as much as having seen this share of the work done.
+# The expected time weighs as much as having seen this share of the work done.
 TRUST = 0.05
 AFTER = 4.0  # seconds that tables, figures and report take
-ASKING = 10.0  # seconds between two questions to SLURM
+ASKING = 10.0  # seconds between two queries to SLURM
 BAR = 20  # characters of the bar
 MOST_JOBS = 12  # shown at once
-IN_QUEUE = ("PENDING", "CONFIGURING", "REQUEUED")  # SLURM's states of a job that waits
+IN_QUEUE = ("PENDING", "CONFIGURING", "REQUEUED")  # SLURM's states of a waiting job
 
 
 @dataclass(frozen=True)
 class CallSnapshot:
-    """A call at one moment.
+    """An invocation at one moment.
 
     Attributes:
-        table: the grid.Table of its config.
-        call: its journal.CallRecord; None: there was none.
-        jobs: its journal.JobRecords.
+        table: the runs of its config.
+        call: its record; None if there was no invocation.
+        jobs: those that have begun.
         runs: path -> RunProgress with one of the states above, see states().
-        is_over: whether no call is going on, so that there is nothing to wait for.
+        is_over: whether no invocation is running, so that there is nothing to wait for.
     """
 
     table: grid.Table
@@ -63,13 +63,13 @@ class CallSnapshot:
         is_done: Callable[[str], bool],
         is_over: bool = False,
     ) -> CallSnapshot:
-        """The snapshot of the latest call of a ResultsFolder; on a cluster SLURM is asked."""
+        """Return the snapshot of the latest invocation; on a cluster, this queries SLURM."""
         in_queue = queue(folder, table, jobs) if call and call.cores is None else None
         runs = states(folder, table, jobs, is_done, is_over, in_queue)
         return cls(table, call, jobs, runs, is_over and not in_queue)
 
     def line(self) -> str:
-        """A line on the whole call."""
+        """Return a line on the whole invocation."""
         counts = self._counts()
         jobs = [job for job in self.jobs if not self._training.keys().isdisjoint(job.runs)]
         busy = sum(job.cores for job in (*jobs, *self._others))
@@ -113,7 +113,7 @@ class CallSnapshot:
         return f"about {duration(self.seconds_left(available) + AFTER)} left"
 
     def lines_of_jobs(self) -> list[str]:
-        """A line for each run that is training, and for each other job."""
+        """Return a line for each run that is training, and for each other job."""
         shown = [self._of_run(path, one) for path, one in self._training.items()]
         shown += [f"  {job.message}, {duration(time.time() - job.began)}" for job in self._others]
         more = [f"  and {len(shown) - MOST_JOBS} more"] if len(shown) > MOST_JOBS else []
@@ -136,7 +136,7 @@ class CallSnapshot:
         return f"  {epoch}{loss}, {duration(time.time() - one.began)}: {path}"
 
     def seconds_left(self, available: int) -> float:
-        """How long the runs will still take, by what they should take and have taken so far.
+        """Estimate how long the runs will still take, from what they should take and have taken.
 
         Args:
             available: number of cores that they share.
@@ -154,7 +154,7 @@ class CallSnapshot:
                 to_do += expected * (1 - share) * claimed
                 longest = max(longest, expected * (1 - share))
         left = max(to_do / available, longest)
-        # On a cluster what runs have taken cannot be told from how long they have waited.
+        # On a cluster, the time that runs took is not known apart from how long they waited.
         if not to_do or self.call.cores is None:
             return left
         began = min([job.began for job in self.jobs if job.runs], default=time.time())
@@ -163,11 +163,15 @@ class CallSnapshot:
         return left * ((time.time() - began) * available + trusted) / (done + trusted)
 
     def _share(self, path: str, expected: float) -> float:
-        """The share of a run that is done, which should take so many seconds."""
+        """Return the share of a run that is done.
+
+        Args:
+            expected: seconds that the run should take.
+        """
         one, epochs = self.runs[path], self.table.runs[path].trained_epochs
         if one.state != RUNNING:
             return float(one.state == DONE)
-        # Of the epoch that it is in, as much as its time lets expect.
+        # The current epoch counts by the time that has passed.
         share = (time.time() - one.began) / expected if expected else 0.0
         return min(max(share, one.epochs / epochs), (one.epochs + 1) / epochs)
 
@@ -180,14 +184,14 @@ def states(
     is_over: bool = False,
     queue: dict[str, str] | None = None,
 ) -> dict[str, RunProgress]:
-    """Path -> RunProgress, with one of the states above, of every run that is wanted.
+    """Return path -> RunProgress, with one of the states above, of every wanted run.
 
     Args:
-        folder, table, jobs: of the latest call, as in CallSnapshot.
-        is_done: function of a path that says whether its results are there and intact.
-        is_over: whether that call has ended, so that none of its jobs is running.
-        queue: path -> SLURM's state, of the runs that are jobs in its queue; None: SLURM is not in
-            use or cannot be asked, and what the call has started counts as running.
+        folder, table, jobs: of the latest invocation, as in CallSnapshot.
+        is_done: returns whether the results at a path exist and are intact.
+        is_over: whether that invocation has ended, so that none of its jobs is running.
+        queue: path -> SLURM's state, of the runs that are jobs in its queue. None if SLURM is not
+            in use or does not answer: what the invocation has started then counts as running.
     """
     job_of = {path: job for job in jobs for path in job.runs}
     known = {path: one for job in jobs for path, one in job.progress_of_runs().items()}
@@ -211,15 +215,15 @@ def states(
 
 
 def reported_state(job: journal.JobRecord | None, one: RunProgress | None) -> str:
-    """The state of a run, by what its job and the run itself have recorded.
+    """Return the state of a run, from what its job and the run itself have recorded.
 
     Args:
-        job: its journal.JobRecord; None: it has not begun.
-        one: its progress.RunProgress; None: it has not begun, or died before it could say so.
+        job: None if it has not begun.
+        one: None if the run has not begun, or died before it could record anything.
     """
     if job is None or (one is None and len(job.runs) > 1):
         return WAITING
-    # What a run had recorded before its job failed is not what has become of it.
+    # If the job failed, what its run recorded before is out of date.
     is_lost = len(job.runs) == 1 and job.state == journal.FAILED
     if one is None or one.state == progress.BEGUN or is_lost:
         return {journal.RUNNING: RUNNING, journal.FAILED: FAILED}.get(job.state, WAITING)
@@ -227,7 +231,7 @@ def reported_state(job: journal.JobRecord | None, one: RunProgress | None) -> st
 
 
 def _needed_by(table: grid.Table, run: Run) -> Iterator[tuple[str, str]]:
-    """(rule, title) of each job, as in journal.JobRecord, without which a Run cannot begin."""
+    """Yield (rule, title), as in JobRecord, of each job that a run needs before it can begin."""
     label, seed = run.dataset.label, run.seed
     yield "prepare_dataset", label
     yield "assign_folds", f"{label} {run.folds} {seed}"
@@ -238,7 +242,7 @@ def _needed_by(table: grid.Table, run: Run) -> Iterator[tuple[str, str]]:
 def queue(
     folder: ResultsFolder, table: grid.Table, jobs: list[journal.JobRecord]
 ) -> dict[str, str] | None:
-    """Path -> SLURM's state, of the runs that it has as jobs; None: it cannot be asked."""
+    """Return path -> SLURM's state of the runs that it has as jobs; None if it cannot be asked."""
     in_queue = _asked(os.path.realpath(folder.slurm_logs), time.monotonic() // ASKING)
     if in_queue is None:
         return None
@@ -256,5 +260,5 @@ def queue(
 
 @functools.lru_cache(maxsize=1)
 def _asked(logs: str, interval: float) -> dict[str, str] | None:
-    """SLURM's answer, the same within an interval: each look at each call would be a burden."""
+    """Return SLURM's answer, cached within an interval, as a query at each look is a burden."""
     return slurm.states(logs)

@@ -1,4 +1,4 @@
-"""How far the runs of a config are, from what its calls have recorded."""
+"""The progress of a config's runs, from what its invocations have recorded."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from allcores_study.config.grid import Table
     from allcores_study.records.results_folder import ResultsFolder
 
-DIGEST = "[0-9a-f]" * 8  # in the name of a recipe of one processor
-PATIENCE = 10.0  # seconds that a call may take until it has locked the results folder
+DIGEST = "[0-9a-f]" * 8  # in the name of one processor's recipe
+PATIENCE = 10.0  # seconds that an invocation may take to lock the results folder
 
 
 class Status:
-    """Looks at a ResultsFolder and at the runs of a grid.Table in it."""
+    """The state of a table's runs in a results folder."""
 
     def __init__(self, folder: ResultsFolder, table: Table) -> None:
         self.folder, self.table = folder, table
         self.is_up_to_date = UpToDateCheck(folder, table)
 
     def look(self) -> state.CallSnapshot:
-        """The state.CallSnapshot at the latest call."""
+        """Return a snapshot of the latest invocation."""
         call, jobs = journal.read_call(self.folder), journal.read_jobs(self.folder)
         is_over = call is None or call.is_going_on is False
         return state.CallSnapshot.at(
@@ -39,18 +39,19 @@ class Status:
         )
 
     def lines(self, look: state.CallSnapshot, arguments: str) -> Iterator[str]:
-        """Lines on all runs and on each job that is running; why jobs failed, and how to run just
-        one again.
+        """Yield lines on all runs, on each running job, and on why jobs failed.
+
+        On one machine, each failed run comes with the command that reruns just this one.
 
         Args:
-            look: state.CallSnapshot.
+            look: the snapshot to describe.
             arguments: what follows --configfile in the command.
         """
         yield look.line()
         yield from look.lines_of_jobs()
         if look.call and look.is_over and not journal.is_held(self.folder):
-            yield "no call of snakemake is going on here"
-        # On a cluster, the same call as before tries again what failed.
+            yield "snakemake is not running here"
+        # On a cluster, the same command as before retries what failed.
         is_here = look.call is None or not (look.call.is_spread or look.call.batch_job)
         failed = {path for path, one in look.runs.items() if one.state == state.FAILED}
         for job in look.jobs:
@@ -61,15 +62,15 @@ class Status:
                 made_of = self.is_up_to_date.made_of(self.table.runs[path])
                 mark = marks.wanted(f"{self.folder.run(path)}/made", digest(made_of), False)
                 again = f"{programs.snakemake()} --cores all {mark} --configfile {arguments}"
-                yield f"    again: {again}"
+                yield f"    rerun: {again}"
 
     def watch(self) -> None:
-        """Show the line every second, until no call is going on and none begins soon."""
+        """Show the line every second, until no invocation is running and none begins soon."""
         started = time.monotonic()
 
         def look() -> str:
             seen = self.look()
-            # Of a call on another machine only its runs can be seen.
+            # If the invocation is on another machine, only its runs are visible.
             known = {one.state for one in seen.runs.values()}
             is_seen = seen.call and (seen.call.is_going_on is not None or state.RUNNING in known)
             is_over, are_done = seen.is_over or not is_seen, known == {state.DONE}
@@ -88,12 +89,12 @@ class Status:
 def unused(
     folder: ResultsFolder, table: Table, config: dict[str, Any], remove: bool = False
 ) -> Iterator[str]:
-    """Lines on the parts of the results that the config asks for no more, with their sizes.
+    """Yield lines on the parts of the results that the config no longer asks for, with their sizes.
 
     Args:
-        folder: the ResultsFolder.
-        table: the grid.Table of the config.
-        config: its content, as a call writes it down.
+        folder: where the results are.
+        table: the runs of the config.
+        config: its content, as an invocation writes it.
         remove: whether to delete them.
     """
     total = 0
@@ -109,18 +110,18 @@ def unused(
             file.unlink()
             for empty in itertools.takewhile(lambda place: not any(place.iterdir()), file.parents):
                 empty.rmdir()
-    what = "removed" if remove else "that the config asks for no more; see --remove-unused"
-    yield f"{total / 1e6:,.1f} MB {what}" if total else "the config asks for all that is there"
+    what = "removed" if remove else "not asked for by the config; --remove-unused deletes them"
+    yield f"{total / 1e6:,.1f} MB {what}" if total else "nothing is unused"
 
 
 def _names(path: Path) -> Iterator[str]:
-    """By which a file may be wanted: with and without its suffixes, and the folders above it."""
-    stem = path.with_suffix("")  # of a log, with the digest of a mark
+    """Yield the names by which a file may be wanted: with and without suffixes, and its folders."""
+    stem = path.with_suffix("")  # for a log, this still has the digest of a mark
     return map(str, (path, stem, stem.with_suffix(""), *path.parents))
 
 
 def _wanted(folder: ResultsFolder, table: Table, config: dict[str, Any]) -> dict[str, set[str]]:
-    """Part of the results -> names in it that the config asks for, see _names()."""
+    """Return part of the results -> names in it that the config asks for, see _names()."""
     runs, recipes = table.runs, Path(folder.path, "recipes")
     of_runs = {Path(folder.recipe_of(run, table)) for run in runs.values()}
     copies = {file for one in of_runs for file in one.parent.glob(f"{one.stem}_{DIGEST}.json")}

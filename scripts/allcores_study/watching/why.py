@@ -1,4 +1,4 @@
-"""Why a run would be trained again: which setting, which file of code, which data."""
+"""Why a run would be retrained: which setting, which file of code, which data."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ if TYPE_CHECKING:
     from allcores_study.records.results_folder import ResultsFolder
     from allcores_study.watching.ledger import Ledger, UpToDateCheck
 
-# Folder of the hashes of the files that code consists of, a file for each fingerprint.
+# Folder with a file for each fingerprint: the hashes of the files that the code consists of.
 CODE = "code"
 
 
 def lines(ledger: Ledger) -> Iterator[str]:
-    """A text for each reason why runs would be trained, with the runs that it applies to, and how
-    many choices between candidates would be made, by a Ledger."""
+    """Yield each reason why runs would be trained, with the runs that it applies to.
+
+    Then comes the number of choices between candidates that would be made.
+    """
     runs_of, folder, table = defaultdict(list), ledger.folder, ledger.table
     choices, again = table.choices.values(), to_choose(ledger)
-    # Whose values are not suggested yet.
+    # Runs whose values are not suggested yet.
     unknown = {
         path
         for choice in choices
@@ -49,13 +51,13 @@ def lines(ledger: Ledger) -> Iterator[str]:
 
 
 def to_choose(ledger: Ledger) -> set[str]:
-    """Paths of the Selections whose choice is not there, or may be another one now."""
+    """Return the paths of the selections whose choice does not exist, or may be another one now."""
     choices = ledger.table.choices.values()
     return {choice.path for choice in choices if not ledger.is_valid(choice)}
 
 
 def write_code(folder: ResultsFolder, runs: Iterable[Run]) -> None:
-    """Write the files and hashes that the code of Runs consists of, once for each fingerprint."""
+    """Write the hashes of the files that the runs' code consists of, once for each fingerprint."""
     for code, run in {fingerprint.of_run(run): run for run in runs}.items():
         file = _code_file(folder, code)
         if not file.exists():
@@ -68,10 +70,10 @@ def _code_file(folder: ResultsFolder, code: str) -> Path:
 
 
 def reasons(check: UpToDateCheck, run: Run) -> list[str]:
-    """Lines that say why a Run would be trained; none if it would not be.
+    """Return lines on why a run would be trained; none if it would not be.
 
     Args:
-        check: ledger.UpToDateCheck of the run's grid.Table.
+        check: of the run's table.
     """
     from allcores_study.analysis import collect  # not at the top: snakemake would import pandas
 
@@ -88,16 +90,16 @@ def reasons(check: UpToDateCheck, run: Run) -> list[str]:
     try:
         expected = collect.wanted_identity(run, folder.dataset(""), recorded)
     except ValueError as error:
-        # Damaged data are made again, which trains nothing if their files are the same.
+        # Damaged data are rebuilt. If their files come out the same, nothing is retrained.
         return [f"data: {error}"] if is_other else []
     then, now = (json.loads(str(of["settings"])) for of in (recorded, expected))
     lines = list(_of_settings(then, now))
     if recorded["code"] != expected["code"]:
         lines.append(f"code: {_of_code(folder, run, recorded['code'])}")
     if edited := fingerprint.changed(record.loaded):
-        lines.append(f"code: {', '.join(edited)}, which it had loaded")
+        lines.append(f"code: {', '.join(edited)}, loaded by the run")
     if is_other:
-        lines.append("data: the dataset is made from other files, or by other options or code, now")
+        lines.append("data: the dataset is now made from other files, options or code")
     for part in ("torch", "inputs", "targets", "folds"):
         if recorded.get(part) != expected[part]:
             lines.append(f"{part}: {_short(recorded.get(part))} -> {_short(expected[part])}")
@@ -113,7 +115,7 @@ def reasons(check: UpToDateCheck, run: Run) -> list[str]:
 def _of_settings(
     recorded: dict[str, Any], expected: dict[str, Any], where: str = ""
 ) -> Iterator[str]:
-    """A line for each setting that differs, with its old and its new value."""
+    """Yield a line for each setting that differs, with its old and new value."""
     for key in dict.fromkeys([*expected, *recorded]):
         name, old, new = f"{where}{key}", recorded.get(key), expected.get(key)
         if isinstance(old, dict) and isinstance(new, dict):
@@ -123,7 +125,7 @@ def _of_settings(
 
 
 def _of_code(folder: ResultsFolder, run: Run, code: str) -> str:
-    """The files that have changed, been added or are gone."""
+    """Return the files that have changed, been added or are gone, as a text."""
     try:
         before = read_json(_code_file(folder, code))
     except (OSError, ValueError):

@@ -267,7 +267,7 @@ def test_processes_meet_before_they_share_a_model_servers_too(tmp_path):
         worker.barrier()
         rows = len(torch.load(file))
         total, first = worker.sum(1), worker.broadcast(worker.rank)
-        assert (total, first) == (2.0, 0)  # on servers, too
+        assert (total, first) == (2.0, 0)  # also on servers
         train(worker, plain, "parameter_server", epochs=1)
         worker.barrier()
         return rows, total, first, worker.mean(worker.rank)

@@ -1,4 +1,4 @@
-"""A step of a shared model is one step of its optimizer, for schedulers and resumed runs, too."""
+"""A step of a shared model is one step of its optimizer, also for schedulers and resumed runs."""
 
 import pickle
 import random

@@ -1,4 +1,4 @@
-"""Nobody passes before all have come, and nobody waits for ever."""
+"""Nobody passes before all have come, and nobody waits forever."""
 
 import mmap
 import random

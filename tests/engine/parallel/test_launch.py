@@ -94,7 +94,7 @@ def test_a_rank_that_leaves_too_early_is_reported(status, workers):
 
 
 def test_an_exception_of_any_length_is_reported_with_rank_and_traceback():
-    """A pipe holds 64 KiB: a rank would wait for ever until somebody reads on."""
+    """A pipe holds 64 KiB: a rank would wait forever unless somebody reads on."""
 
     def target(world):
         if world.rank == 1:

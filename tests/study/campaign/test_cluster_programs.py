@@ -10,7 +10,7 @@ from allcores_study.watching import slurm
     [
         ([], ["there is no sbatch"]),
         (["sbatch", "squeue"], ["there is no sinfo"]),
-        (["sbatch", "sinfo", "squeue"], ["squeue says: no controller"]),
+        (["sbatch", "sinfo", "squeue"], ["squeue failed: no controller"]),
     ],
 )
 def test_without_slurm_it_is_told(tmp_path, monkeypatch, programs, said):

@@ -275,7 +275,7 @@ def test_one_that_fails_takes_no_other_with_it(tmp_path):
     assert "Report of first: results/mine/studies/first/report.html" in said
     told = status(project)
     assert told.startswith("4 done, 0 running, 4 failed, 0 to go"), told
-    assert told.count("again: ") == 4
+    assert told.count("rerun: ") == 4
     project.edit("slow.py", "True", "False")
     assert "4 runs trained, 0 of them diverged; 0 missing" in project.call(
         "--until", "train", "train_several"
@@ -323,15 +323,15 @@ def test_a_store_that_was_cut_in_a_line_goes_on_with_a_new_one(tmp_path):
 
 
 def test_what_the_config_asks_for_no_more_is_listed_and_removed(project):
-    assert status(project, "--unused") == "the config asks for all that is there\n"
+    assert status(project, "--unused") == "nothing is unused\n"
     project.configure(lambda config: config["studies"]["first"].update(models=["mlp"]))
     said = status(project, "--unused")
     assert "results/mine/short_runs: 4 of 8 files" in said
-    assert "see --remove-unused" in said
+    assert "; --remove-unused deletes them" in said
     before = weights()
     assert "MB removed" in status(project, "--remove-unused")
     assert weights() == {path: value for path, value in before.items() if "/mlp/" in path}
-    assert "the config asks for all that is there" in status(project, "--remove-unused")
+    assert "nothing is unused" in status(project, "--remove-unused")
     assert project.planned() == {"report_first": 1, "all": 1, "total": 2}
 
 

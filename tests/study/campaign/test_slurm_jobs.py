@@ -84,7 +84,7 @@ def test_a_forgotten_job_without_results_is_judged_by_its_log(look):
     assert look({})[0] == ["7", "8"]
     going, ended = look({})
     assert going == []
-    assert ended["7"] == "well", "its log went with it, so that of the other says nothing"
+    assert ended["7"] == "well", "its log was deleted, and the other's is no sign of success"
     assert ended["8"] != "well"
 
 
@@ -92,7 +92,7 @@ def test_an_outage_ends_no_job_and_is_told_once(look):
     for _ in range(5):
         assert look(None) == (["7", "8"], {})
     assert look({"7": "RUNNING", "8": "RUNNING"}) == (["7", "8"], {})
-    assert look.said == ["SLURM does not answer; it is asked again", "SLURM answers again"]
+    assert look.said == ["SLURM does not answer; asking again", "SLURM answers again"]
 
 
 def test_why_jobs_are_pending_is_told_when_it_changes(look):

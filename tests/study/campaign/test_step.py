@@ -60,4 +60,4 @@ def test_what_no_node_has_is_refused():
         capture_output=True,
     )
     assert run.returncode == 1
-    assert "2 node(s) with 2 cores and 5000 MB are asked for" in run.stderr
+    assert "the run needs 2 node(s) with 2 cores and 5000 MB each" in run.stderr

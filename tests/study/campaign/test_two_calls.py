@@ -36,7 +36,7 @@ class Net(nn.Sequential):
 
     def forward(self, images):
         while Path("results/mine/checkpoints").exists() and not Path("go").exists():
-            time.sleep(0.05)  # in trainings, not when it is tried out
+            time.sleep(0.05)  # in trainings, not in its smoke test
         return super().forward(images)
 """
 
@@ -53,13 +53,13 @@ def test_the_second_waits_for_the_first(tmp_path, targets, per_job):
     other.config.write_text(project.config.read_text().replace('import: "slow:Net"', "name: mlp"))
     with project.snakemake(targets[0]) as first:
         patience.wait_for(lambda: list(project.results.glob("checkpoints/**/fold*")))
-        # Of another config; its end removes all locks of Snakemake's, those of others, too.
+        # Of another config; its end removes all locks of Snakemake's, also those of others.
         other.call("--until", "prepare_dataset")
         with project.snakemake(targets[1]) as second:
-            said = next((line for line in second.stdout if "Another call is going on" in line), "")
+            said = next((line for line in second.stdout if "another invocation" in line), "")
             first_has_ended = first.poll() is not None
             (tmp_path / "go").touch()
-            assert "in results/mine" in said
+            assert "results/mine: " in said
             assert not first_has_ended
             said = patience.ended(second, 300)
         assert second.returncode == 0, said

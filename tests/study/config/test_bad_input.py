@@ -170,7 +170,7 @@ def test_what_a_call_cannot_do_is_said_in_a_line(tmp_path):
     assert "--cores: found 0; expected a whole number from 1" in no_cores.stderr
     (tmp_path / "results").touch()
     no_folder = dry_run(file)
-    assert f"{tmp_path}/results: expected a folder; move that file away" in no_folder.stderr
+    assert f"{tmp_path}/results: found a file, expected a folder" in no_folder.stderr
     assert "Traceback" not in no_cores.stderr + no_folder.stderr
 
 

@@ -302,7 +302,7 @@ def curve(project, paths):
 
 
 def test_a_damaged_choice_between_the_last_candidates_is_made_again(halved):
-    """Although the choice before it, whose output it waits for, is not made again."""
+    """Although the choice before it, whose output it waits for, is not rebuilt."""
     (file, _) = sorted((halved.results / "selections").rglob("nall_seed0.json"))
     whole = file.read_text()
     file.write_text(whole[:100])
@@ -338,7 +338,7 @@ def test_a_lost_result_of_a_higher_rung_is_noticed_and_no_checkpoint_stays(halve
     halved.config.write_text(config)
     shutil.rmtree(halved.folder / ".snakemake")
     shutil.move(halved.folder / "records", halved.folder / ".snakemake")
-    # Rungs that are new begin anew where the run that they are part of is done.
+    # Rungs that are new begin again where the run that they are part of is done.
     halved.edit("mine.yaml", "0.1]", "0.1, 0.2, 0.3]")
     halved.call("results/mine/studies/nested/accuracy_table.html")
     assert not list((halved.results / "checkpoints").rglob("*.allcores"))

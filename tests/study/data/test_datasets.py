@@ -103,7 +103,7 @@ def test_mnist_format(tmp_path, monkeypatch, name, folder, packed_only):
     joined = np.concatenate([expected["train"][0], expected["t10k"][0]])
     assert np.array_equal(pixels(made)[:, 0], joined)
     assert list(made.targets) == [*expected["train"][1], *expected["t10k"][1]]
-    # Whatever lies unpacked is looked at, too.
+    # Whatever lies unpacked is also looked at.
     file = raw / "t10k-labels-idx1-ubyte"
     file.write_bytes(file.read_bytes()[:-1] + b"\x0b")
     with pytest.raises(ValueError, match=f"{file} holds 11 bytes .* not the published content"):
@@ -112,7 +112,7 @@ def test_mnist_format(tmp_path, monkeypatch, name, folder, packed_only):
 
 @pytest.mark.skipif(not DEBIANS.exists(), reason="Debian's dataset-fashion-mnist is not installed")
 def test_debians_fashion_mnist_is_the_published_one(tmp_path):
-    """Compressed anew, so that no sum of the archives is the published one."""
+    """Compressed again, so that no sum of the archives is the published one."""
     raw = tmp_path / "FashionMNIST" / "raw"
     shutil.copytree(DEBIANS, raw)
     made = load("fashion_mnist", tmp_path)
@@ -305,7 +305,7 @@ def test_a_dataset_is_made_anew_when_a_file_of_it_changes(tmp_path):
 
 
 def test_whoever_has_a_dataset_mapped_keeps_it(tmp_path):
-    """Preparing it anew, smaller, takes no page away from those who are training on it."""
+    """Preparing it again, smaller, takes no page away from those who are training on it."""
     tiny = Choice("t", "synthetic", {"count": 5000, "size": 16, "classes": 3, "test": 0})
     preparation.prepare(tiny, tmp_path, tmp_path / "made")
     opened = storage.open_dataset(tmp_path / "made")

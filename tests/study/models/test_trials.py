@@ -1,4 +1,4 @@
-"""Each model is tried out in a process of its own, which ends whatever the model does."""
+"""Each model is smoke tested in a process of its own, which ends whatever the model does."""
 
 import json
 import os

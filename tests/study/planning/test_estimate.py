@@ -20,7 +20,7 @@ from allcores_study.tasks.base import usual
 
 
 def counted_by_trying(config, folder):
-    """The table of a config whose models were tried out, as before a campaign."""
+    """The table of a config whose models were smoke tested, as before a campaign."""
     table = grid.expand(config)
     program = [sys.executable, ROOT / "scripts" / "check_models.py"]
     config = schema.defaults() | config
@@ -113,7 +113,7 @@ def test_an_estimate_is_made_while_a_search_adds_runs(tmp_path, monkeypatch):
 
 
 def test_the_size_of_damaged_tokens_is_that_of_the_file_that_they_are_from(tmp_path, laboratory):
-    """The data are made again; before that, a call asks how large its runs are."""
+    """The data are rebuilt; before that, a call asks how large its runs are."""
     run = run_on(tmp_path)
     folder = laboratory.data(run.dataset)
     sizes, inputs = Sizes.of(run, folder), np.load(folder / "inputs.npy")

@@ -331,11 +331,11 @@ def test_reading_a_workflow_starts_nothing(tmp_path):
     assert planned["train"] == 2
     assert planned["report_first"] == 1 and "choose" not in planned
     said = project.call("-n")
-    assert "NOTE: `auto` is decided when a call begins" in said
+    assert "NOTE: `auto` is decided when training begins" in said
     project.call("--lint")
     project.call("--unlock")
     assert not (tmp_path / "results").exists()
-    # Of one report, too, as of all.
+    # Also of one report, as of all.
     assert "NOTE: `auto` is decided when" in project.call("-n", "report_first")
     # Preparing data needs no choice, and a choice may need the data.
     assert "Choosing" not in project.call("--until", "prepare_dataset")

@@ -14,7 +14,7 @@ from allcores_study.planning import trials
 from allcores_study.planning.trials import UnfitPartError
 from allcores_study.tasks.base import usual
 
-# A model that fits, but for what it holds besides and what it returns.
+# A model that fits, except for what it holds besides and what it returns.
 NET = """
 class Net(nn.Linear):
     def __init__(self, classes):

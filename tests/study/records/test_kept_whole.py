@@ -1,4 +1,4 @@
-"""Results and data are kept whole: what is damaged, or of something else, is made again."""
+"""Results and data are kept whole: what is damaged, or of something else, is rebuilt."""
 
 import functools
 import os
@@ -70,7 +70,7 @@ def finished(tmp_path_factory):
 
 @pytest.fixture
 def project(finished, tmp_path, monkeypatch):
-    """Another copy of the finished study, where this process is, too."""
+    """Another copy of the finished study, where this process also is."""
     project = finished.copied(tmp_path / "moved")
     monkeypatch.chdir(project.folder)
     return project

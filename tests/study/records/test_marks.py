@@ -220,7 +220,7 @@ def test_rungs_that_train_equally_long_wait_for_each_other(tmp_path, search):
 @pytest.mark.parametrize("epochs", [3, 8, 9])
 @pytest.mark.parametrize("halvings", itertools.combinations((None, 2, 3, 4), 2))
 def test_no_run_is_in_slots_of_two_groups(epochs, halvings):
-    """Of two studies whose rungs differ, but for what one of them trains without a choice."""
+    """Of two studies whose rungs differ, except for what one of them trains without a choice."""
     config = schema.defaults() | yaml.safe_load(SELECTING)
     rates = [0.01 * count for count in range(1, 18)]
     optimizer = {"name": "sgd", "lr": rates}

@@ -63,7 +63,7 @@ def model_fingerprint(tmp_path, monkeypatch):
     return of_model
 
 
-# Ways in which a.py and b.py are imported, one of them by a name that the other binds, too.
+# Ways in which a.py and b.py are imported, one of them by a name that the other also binds.
 BOTH = {
     "two star imports": "from a import *\nfrom b import *\n",
     "either": "try:\n    from a import f\nexcept ImportError:\n    from b import f\n",

@@ -298,7 +298,7 @@ def test_a_layer_that_gets_other_shapes_is_not_stacked():
 
 @pytest.mark.parametrize("most", [4, 2, 1])
 def test_the_costs_of_a_stack_are_those_of_its_runs(laboratory, monkeypatch, most):
-    """Of several stacks, too, one after the other in a process."""
+    """Also of several stacks, one after the other in a process."""
     monkeypatch.setattr(stacking, "MOST", most)
     runs = [vary(PLAIN, seed=seed) for seed in range(4)]
     results, _ = stack(laboratory, runs)

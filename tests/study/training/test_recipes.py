@@ -60,7 +60,7 @@ def test_the_fastest_that_fits_is_taken(tmp_path, cores, workers, servers, expec
 
 
 def test_ways_of_using_the_cores_share_a_recipe_unless_threads_are_asked_for(tmp_path):
-    """Else a comparison of these ways would be one of recipes, too."""
+    """Else a comparison of these ways would also be one of recipes."""
     open_format = vary(precision="fp32", memory_format=AUTO)
     runs = [vary(open_format, workers=w, threads_per_worker=t) for w, t in ((1, 1), (4, 1), (1, 3))]
     assert len({recipes.cache_key(run) for run in runs}) == 1

@@ -149,7 +149,7 @@ def test_a_checkpoint_of_another_identity_is_not_resumed_from(tmp_path):
 
 
 def test_of_a_flipped_bit_nothing_is_resumed(tmp_path):
-    """Wherever it is, the checkpoint before is taken; and no other when that is damaged, too."""
+    """Wherever it is, the checkpoint before is taken; and none when that is also damaged."""
     folder = interrupted(tmp_path)
     latest, previous = folder / "latest.allcores", folder / "previous.allcores"
     good = latest.read_bytes()

@@ -113,7 +113,7 @@ runpy.run_path({program!r}, run_name="__main__")
 
 
 def test_loading_by_torch_leaves_no_threads_behind(tmp_path):
-    """With such threads, forked ranks would wait for them for ever; torchvision's loaders do so."""
+    """With such threads, forked ranks would wait for them forever; torchvision's loaders do so."""
     scripts = ROOT / "scripts"
     program = LOADED_BY_TORCH.format(scripts=str(scripts), program=str(scripts / "train.py"))
     run = commandline.run_of(commandline.parse(["--model=lenet", "--epochs=1"], ""))

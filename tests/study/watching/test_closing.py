@@ -209,7 +209,7 @@ def test_what_is_kept_for_a_user_lies_nowhere_without_a_home(monkeypatch, home, 
         monkeypatch.setenv("HOME", home)
     else:
         monkeypatch.delenv("HOME")
-        monkeypatch.setattr(os, "getuid", lambda: 1 << 30)  # of whom nobody knows
+        monkeypatch.setattr(os, "getuid", lambda: 1 << 30)  # a user that nobody knows
     monkeypatch.setenv("XDG_CACHE_HOME", cache)
     assert str(files.cache_folder()) == folder
     if not home:

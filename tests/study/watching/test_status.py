@@ -95,9 +95,9 @@ def test_what_failed_is_told_with_its_reason_and_how_to_run_it_again(tmp_path):
     project.call(expect=1)
     said = status(project)
     assert said.startswith("0 done, 0 running, 2 failed, 0 to go")
-    assert "no call of snakemake is going on here" in said
+    assert "snakemake is not running here" in said
     assert said.count("RuntimeError: the third step is too much") == 2
-    again = re.findall(r"again: (.+)", said)
+    again = re.findall(r"rerun: (.+)", said)
     assert len(again) == 2
     (tmp_path / "mended").touch()
     program, *arguments = again[0].split()
@@ -140,12 +140,12 @@ def test_a_run_that_is_going_on_is_seen_from_outside_whatever_its_log_says(tmp_p
     wait_for(lambda: re.search(r"epoch \d+ of 100000, loss 0\.\d+", status(project)))
     said = status(project)
     assert re.match(r"0 done, [12] running, 0 failed, [23] to go; 2 of 2 cores busy; about ", said)
-    assert "no call" not in said
+    assert "not running" not in said
     logs = [log.read_text() for log in (project.results / "logs" / "train").rglob("*.log")]
     assert any("Epoche " in log for log in logs)
     process.kill()
     process.communicate()
-    wait_for(lambda: "no call of snakemake is going on here" in status(project))
+    wait_for(lambda: "snakemake is not running here" in status(project))
 
 
 @pytest.mark.parametrize("pace", [1.0, 2.0, 0.5])
