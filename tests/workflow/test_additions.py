@@ -183,7 +183,7 @@ def test_a_task_that_was_added_is_trained_and_scored(project):
     assert "; targets standardised" not in (folder / "report.html").read_text()
     events = project.folder / "scripts" / "allcores_study" / "datasets" / "events.py"
     events.write_text(events.read_text().replace("made.own_task = ", ""))
-    assert "events is for counts, but load() gives regression" in project.call(expect=1)
+    assert "events is for counts, but load() returns regression" in project.call(expect=1)
 
 
 def test_the_command_of_the_documentation_trains_it(project):

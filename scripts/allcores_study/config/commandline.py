@@ -14,14 +14,14 @@ from allcores_study.config.run import Run
 
 # For a model without an entry in the config.
 DEFAULT_ENTRY = {"batch_size": 64, "epochs": 5, "optimizer": {"name": "adam", "lr": 0.001}}
-FOLDS = 5  # of which the first is held out
+FOLDS = 5  # the first is held out
 
 
 def parse(arguments: list[str], description: str | None) -> argparse.Namespace:
-    """The parsed flags, an argparse.Namespace.
+    """Return the parsed flags.
 
     Raises:
-        SystemExit: help was asked for or a flag is wrong; argparse has printed which.
+        SystemExit: help was requested or a flag is wrong; argparse has printed which.
     """
     parser = _parser(description)
     flags = parser.parse_args(arguments)
@@ -143,7 +143,7 @@ def _names(known: Iterable[str]) -> str:
 
 
 def run_of(flags: argparse.Namespace) -> Run:
-    """The Run that the flags describe, checked like a config with that one run.
+    """Return the Run that the flags describe, checked like a config with that one run.
 
     Raises:
         ValueError: something is unknown or does not fit; one line per finding.
@@ -154,7 +154,7 @@ def run_of(flags: argparse.Namespace) -> Run:
             return Run.from_json(flags.settings)
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"--settings: not the settings of a run: {error}") from None
-    # Imported here, as the runs of the workflow are checked before and do not need it.
+    # Imported here, because the workflow's runs are already checked and do not need it.
     from allcores_study import yaml_files
     from allcores_study.config import checks, sweeps
 
@@ -167,7 +167,7 @@ def run_of(flags: argparse.Namespace) -> Run:
     if "search" in config.get(schema.SWEPT, {}).get((candidates or [flags.model])[0], {}):
         raise ValueError(
             f"--model: {flags.model} is searched in {flags.config}, where each fold suggests other "
-            "values; expected an entry without `search`, as with values of candidates.csv"
+            "values; expected an entry without `search`, such as one with values of candidates.csv"
         )
     if candidates:
         raise ValueError(
@@ -188,10 +188,10 @@ def run_of(flags: argparse.Namespace) -> Run:
 
 
 def _with_run(config: dict[str, Any], label: str, flags: argparse.Namespace) -> dict[str, Any]:
-    """The config with a study of the run alone.
+    """Return the config with a study that contains only this run.
 
     Args:
-        label: of its model.
+        label: label of its model.
     """
     entry = config["models"].get(label, {})
     if ":" in flags.model:

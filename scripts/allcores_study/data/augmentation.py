@@ -1,7 +1,7 @@
-"""Augmentation of the user's own: a function of a batch and a generator.
+"""The user's own augmentation: a function of a batch and a random generator.
 
-Its draws for a sample depend on (seed, epoch, sample) alone, so that neither the number of workers
-nor a resume changes them.
+The random numbers for a sample depend on (seed, epoch, sample) alone, so they stay the same with
+any number of workers and after a resume.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 class SampleGenerator:
     """Random numbers for the samples of a batch.
 
-    It has the methods of numpy.random.Generator; each returns a tensor with a row per sample:
-    `generator.normal(0, 1, size=8)` is (n, 8). Each sample has a stream of its own, of Philox
-    (Salmon et al.: Parallel random numbers: as easy as 1, 2, 3. SC 2011), by its counter.
+    It has the methods of numpy.random.Generator. Each returns a tensor with one row per sample:
+    `generator.normal(0, 1, size=8)` has the shape (n, 8). Each sample has its own Philox stream,
+    selected by the counter (Salmon et al.: Parallel random numbers: as easy as 1, 2, 3. SC 2011).
 
     Args:
-        key: (2,) uint64, of seed and epoch.
+        key: (2,) uint64, derived from seed and epoch.
         samples: positions in the dataset, (n,) int64.
     """
 
@@ -51,8 +51,11 @@ class SampleGenerator:
 
 
 def of_run(run: Run) -> Callable[[torch.Tensor, int, int, np.ndarray], torch.Tensor] | None:
-    """A function of inputs (n, ...) float32, seed, epoch and samples (n,) int64 that returns the
-    augmented inputs; None: the Run has no augmentation of the user's."""
+    """Return the function that augments a batch; None: the Run has no augmentation of the user's.
+
+    It takes inputs (n, ...) float32, seed, epoch and samples (n,) int64, and returns the augmented
+    inputs.
+    """
     if run.augmentation is None:
         return None
     own = component.imported(run.augmentation.name, "augmentations").load()
@@ -66,10 +69,10 @@ def _augmented(
     epoch: int,
     samples: np.ndarray,
 ) -> torch.Tensor:
-    """What a user's function returns.
+    """Return the inputs as the user's function augments them.
 
     Raises:
-        ValueError: it is no tensor of the shape and dtype of the inputs.
+        ValueError: it does not return a tensor of the shape and dtype of the inputs.
     """
     key = np.random.SeedSequence([seed, AUGMENTATION, epoch]).generate_state(2, np.uint64)
     augmented = own(inputs, SampleGenerator(key, samples))
@@ -81,5 +84,5 @@ def _augmented(
         found = f"{tuple(augmented.shape)}, {augmented.dtype}"
     raise ValueError(
         f"the augmentation returns {found} for a batch of {tuple(inputs.shape)}, {inputs.dtype}; "
-        "expected a tensor of the same"
+        "expected a tensor of the same shape and dtype"
     )

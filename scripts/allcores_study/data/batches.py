@@ -1,9 +1,8 @@
 """The samples of each worker at each step, scaled and augmented.
 
-Batch t of an epoch is a slice of one permutation of the training samples, drawn from (seed, epoch);
-worker r takes every W-th sample of it. Draws for augmentation belong to (seed, epoch, sample). So
-neither the number of workers nor a resume changes what is trained on, and no random state has to be
-saved.
+Batch t of an epoch is a slice of one permutation of the training samples, drawn from (seed, epoch).
+Worker r takes every W-th sample of it. Augmentation draws from (seed, epoch, sample). So neither
+the number of workers nor a resume changes what is trained on, and no random state has to be saved.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.random  # at the first use, numpy would import it in each rank
+import numpy.random  # else numpy would import it at its first use, in each rank
 import torch
 
 from allcores_study.tasks.base import WITHOUT_CLASS
@@ -32,13 +31,12 @@ CHUNK_BYTES = 1 << 18
 def loaded(
     shards: Iterable[Shard], source: Batches, targets: Any
 ) -> Iterator[tuple[Shard, torch.Tensor, torch.Tensor]]:
-    """Yield (shard, its augmented inputs, its targets) of each Shard.
+    """Yield (shard, its augmented inputs, its targets) for each Shard.
 
-    Of small ones calls cost more than the work in them, so several are gathered in one.
+    Small shards are gathered several at a time, because the calls would cost more than the work.
 
     Args:
-        source: Batches.
-        targets: of targets.of().
+        targets: from targets.of().
     """
     shards = iter(shards)
     for first in shards:
@@ -46,24 +44,24 @@ def loaded(
         sizes = [len(shard.samples) for shard in group]
         samples = np.concatenate([shard.samples for shard in group])
         inputs = source.augmented(samples)
-        # Copies, each of which begins at a cache line: what is computed depends on that.
+        # Copies, so that each part begins at a cache line: results depend on the alignment.
         parts: Any = torch.split_with_sizes_copy(inputs, sizes) if len(group) > 1 else [inputs]  # type: ignore[func-returns-value]
         yield from zip(group, parts, targets.augmented(samples).split(sizes), strict=True)
 
 
 def dropout_seed(seed: int, epoch: int, rank: int) -> int:
-    """A seed for torch's generators during one epoch on one rank."""
+    """Return the seed of torch's generators for one epoch on one rank."""
     return int(np.random.SeedSequence([seed, DROPOUT, epoch, rank]).generate_state(1)[0])
 
 
 def seed_dropout(seed: int, epoch: int, rank: int) -> None:
-    """Seed the generators of random numbers for one epoch on one rank."""
+    """Seed the random number generators for one epoch on one rank."""
     seed_all(dropout_seed(seed, epoch, rank))
 
 
 def seed_all(seed: int) -> None:
     """Seed the generators that a network may draw from: torch's, numpy's and Python's."""
-    # Without a device, torch.manual_seed() keeps a traceback for each kind that may yet appear.
+    # Without a device, torch.manual_seed() keeps a traceback for each kind that may appear later.
     has_device = torch.accelerator.is_available()
     (torch.manual_seed if has_device else torch.default_generator.manual_seed)(seed)
     np.random.seed(seed % 2**32)
@@ -71,16 +69,16 @@ def seed_all(seed: int) -> None:
 
 
 class Batches:
-    """Turn samples into a scaled float batch, augmented for training.
+    """Scaled float batches of samples, augmented for training.
 
     Args:
         inputs: (N, C, ...) uint8 or float32, usually memory-mapped; or tokens, (N, L) int32, which
-            become int64 and stay as they are.
+            become int64 and are not scaled.
         mean, std: per channel, (C,) each; of uint8 inputs, scaled to 0..1. Where std is 0, inputs
             become 0.
-        crop: pad by so many zero pixels, 0..127, and cut out a random window of the image's size.
+        crop: pad by this many zero pixels, 0..127, and cut out a random window of the image's size.
         flip: mirror each image with probability 1/2.
-        augment: of augmentation.of_run().
+        augment: from augmentation.of_run().
     """
 
     def __init__(
@@ -115,25 +113,27 @@ class Batches:
             self.flips = drawn.random(len(self.inputs), dtype=np.float32) < 0.5
 
     def bytes_of(self, samples: np.ndarray) -> int:
-        """The size of the float32 inputs of samples."""
+        """Return the size of the samples' float32 inputs in bytes."""
         return 4 * math.prod(self.inputs.shape[1:]) * len(samples)
 
     def plain(self, samples: np.ndarray) -> torch.Tensor:
-        """The inputs of samples as they are: (n,) int64 to (n, C, ...) float32."""
+        """Return the inputs of samples as they are: (n,) int64 to (n, C, ...) float32."""
         return self._scaled(self.inputs[samples])
 
     def augmented(self, samples: np.ndarray) -> torch.Tensor:
-        """The inputs of samples, cropped, flipped and augmented as drawn for this epoch."""
+        """Return the inputs of samples, cropped, flipped and augmented as drawn for this epoch."""
         inputs = self.moved(samples)
         return self.augment(inputs, *self.epoch, samples) if self.augment else inputs
 
     def moved(self, samples: np.ndarray) -> torch.Tensor:
-        """The same, cropped and flipped only."""
+        """Return the inputs of samples, only cropped and flipped."""
         return self._scaled(self._moved(self.inputs[samples], samples))
 
     def moved_masks(self, masks: np.ndarray, samples: np.ndarray) -> np.ndarray:
-        """The masks of samples, (N, H, W) uint8 to (n, H, W), cropped and flipped as their images
-        are; pixels outside of them have no class."""
+        """Return the masks of samples, cropped and flipped as their images are.
+
+        (N, H, W) uint8 become (n, H, W). Pixels outside the image have no class.
+        """
         return self._moved(masks[samples][:, None], samples, WITHOUT_CLASS)[:, 0]
 
     def _moved(self, pixels: np.ndarray, samples: np.ndarray, outside: int = 0) -> np.ndarray:
@@ -147,7 +147,7 @@ class Batches:
     def _scaled(self, values: np.ndarray) -> torch.Tensor:
         if self.are_tokens:
             return torch.from_numpy(values).to(torch.int64)
-        # A copy, which begins at a cache line, as numpy's memory need not.
+        # A copy, because torch's memory begins at a cache line and numpy's may not.
         inputs = torch.from_numpy(values).to(torch.float32, copy=True)
         scaled = inputs.sub_(self.mean).mul_(self.scale)
         # A missing value becomes the mean of the training samples.
@@ -162,7 +162,7 @@ def _crop(
     Args:
         pixels: (n, C, H, W) uint8.
         top, left: corner of each window in the padded image, (n,) integers in 0..2 * margin.
-        outside: of the pixels that are put around an image.
+        outside: value of the pixels put around an image.
     """
     height, width = pixels.shape[2:]
     around = (margin, margin)

@@ -1,4 +1,4 @@
-"""Folds and splits: arrays with a number per sample; no data are copied to make one."""
+"""Folds and splits, as arrays of one number per sample; no data are copied."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from allcores_study.config.run import Run
     from allcores_study.data.storage import Dataset
 
-# Instead of a fold: in no part; the first part in time, which is only trained on.
+# In place of a fold: NOWHERE is in no part; FIRST is the earliest part in time, only trained on.
 NOWHERE, FIRST = -1, -2
 
 
 @dataclass(frozen=True)
 class Assignable:
-    """The arrays of a dataset's training part that folds are assigned by.
+    """The arrays of a dataset's training part by which folds are assigned.
 
     Attributes:
-        targets: (N,) int64 of classes, or (N, T) int8 of labels, by which folds are stratified, or
-            float64 of numbers.
+        targets: (N,) int64 classes or (N, T) int8 labels, by which folds are stratified, or float64
+            numbers.
         groups: (N,) int64; samples of one group are held out together; None: no groups.
         times: (N,) int64; folds follow each other in time; None: samples have no order.
     """
@@ -40,7 +40,7 @@ class Assignable:
 
     @classmethod
     def of(cls, dataset: Dataset) -> Assignable:
-        """The Assignable of an opened storage.Dataset."""
+        """Return the Assignable of an opened storage.Dataset."""
         return cls(dataset.targets[: dataset.info["train"]], dataset.groups, dataset.times)
 
     @property
@@ -48,7 +48,7 @@ class Assignable:
         return [array for array in (self.targets, self.groups, self.times) if array is not None]
 
     def part(self, is_chosen: np.ndarray) -> Assignable:
-        """The Assignable of some samples.
+        """Return the Assignable of some samples.
 
         Args:
             is_chosen: (N,) bool.
@@ -57,13 +57,13 @@ class Assignable:
         return Assignable(*(array if array is None else array[is_chosen] for array in arrays))  # type: ignore[arg-type]
 
     def folds(self, count: int, seed: int) -> np.ndarray:
-        """The fold in which each sample is held out: (N,) int64, seeded.
+        """Return the fold in which each sample is held out: (N,) int64, seeded.
 
-        Of labels it spreads each evenly (labels.py), unless there are groups; else it uses
-        scikit-learn's StratifiedKFold or StratifiedGroupKFold for classes, KFold or
-        GroupKFold for numbers, and where stratifying would leave a fold without a group. Folds in
-        time are as of TimeSeriesSplit: the earliest part is FIRST, and samples of one time are in
-        one part.
+        Labels without groups are spread evenly (labels.py). Otherwise scikit-learn assigns the
+        folds: StratifiedKFold or StratifiedGroupKFold for classes, KFold or GroupKFold for numbers.
+        GroupKFold also takes over where stratifying would leave a fold without a group. Folds in
+        time follow TimeSeriesSplit: the earliest part is FIRST, and samples of one time are in one
+        part.
         """
         from sklearn import model_selection
 
@@ -82,13 +82,13 @@ class Assignable:
         splitter = make(count, shuffle=True, random_state=seed)
         fold_of = self._fold_of(splitter)
         if is_class and self.groups is not None and len(np.unique(fold_of)) < count:
-            # Few groups: what counts is that each fold has one.
+            # Stratifying few groups can leave a fold without one, but each fold needs a group.
             by_group = model_selection.GroupKFold(count, shuffle=True, random_state=seed)
             fold_of = self._fold_of(by_group)
         return self._checked(fold_of, count)
 
     def _fold_of(self, splitter: Any) -> np.ndarray:
-        """The fold in which a splitter of scikit-learn's holds out each sample."""
+        """Return the fold in which a splitter of scikit-learn holds out each sample."""
         fold_of = np.empty(len(self.targets), np.int64)
         parts = splitter.split(np.zeros(len(self.targets)), self.targets, self.groups)
         for fold, (_, held_out) in enumerate(parts):
@@ -102,14 +102,14 @@ class Assignable:
     @staticmethod
     def _checked(fold_of: np.ndarray, count: int) -> np.ndarray:
         if len(np.unique(fold_of)) < count:
-            raise ValueError(f"{count} folds leave one of them empty: there are too few groups")
+            raise ValueError(f"too few groups for {count} folds: one of them would be empty")
         return fold_of
 
     def draw(self, part: float, seed: int) -> np.ndarray:
         """Draw a part of the samples: (N,) bool.
 
-        It uses scikit-learn's StratifiedShuffleSplit for classes, ShuffleSplit for numbers or
-        GroupShuffleSplit; in time it takes the latest samples.
+        In time, these are the latest samples. Otherwise scikit-learn draws them:
+        StratifiedShuffleSplit for classes, ShuffleSplit for numbers, or GroupShuffleSplit.
 
         Raises:
             ValueError: there are too few samples, groups or times.
@@ -135,18 +135,18 @@ class Assignable:
         return np.isin(np.arange(len(self.targets)), chosen)
 
     def _parts_of_time(self, count: int) -> np.ndarray:
-        """FIRST, then the folds in order of time, as equal in size as possible and not empty."""
+        """Return FIRST and the folds in order of time, as equal in size as possible, none empty."""
         assert self.times is not None
         times, of_sample, sizes = np.unique(self.times, return_inverse=True, return_counts=True)
         if len(times) < count + 1:
             raise ValueError(
-                f"{count} folds, one after the other, need more than {len(times)} times"
+                f"{count} folds in order of time need more than {len(times)} different times"
             )
         size = max(1, len(self.times) // (count + 1))
         first = len(self.times) - count * size
         earlier = np.cumsum(sizes) - sizes
         parts = np.where(earlier < first, 0, 1 + (earlier - first) // size)
-        # A time with many samples skips no part, and each of the following parts has a time.
+        # However many samples a time has, no part is skipped, and each later part gets a time.
         for i in range(1, len(times)):
             fewest = count + 1 + i - len(times)
             parts[i] = max(fewest, min(parts[i], parts[i - 1] + 1))
@@ -154,7 +154,7 @@ class Assignable:
 
 
 def before(fold_of: np.ndarray, fold: int, ordered: bool) -> np.ndarray:
-    """Which samples may be trained on when a fold is held out: (N,) bool.
+    """Return which samples may be trained on when a fold is held out: (N,) bool.
 
     Args:
         fold_of: the fold of each sample, (N,) int64, or NOWHERE or FIRST.
@@ -164,10 +164,9 @@ def before(fold_of: np.ndarray, fold: int, ordered: bool) -> np.ndarray:
 
 
 def of_run(run: Run, assignable: Assignable, file: str | Path | None = None) -> np.ndarray | None:
-    """The fold of each training sample in a Run, (N,) int64; None: it has no folds.
+    """Return the fold of each training sample in a Run, (N,) int64; None: it has no folds.
 
     Args:
-        assignable: Assignable, of the dataset.
         file: where write() has saved them; None: assign them now.
 
     Raises:
@@ -183,7 +182,7 @@ def of_run(run: Run, assignable: Assignable, file: str | Path | None = None) -> 
 
 
 def assign(assignable: Assignable, folds: int, inner: int | None, seed: int) -> np.ndarray:
-    """The fold of each sample, or, if `inner` is not 0, assign_inner_folds()."""
+    """Return the fold of each sample, or what assign_inner_folds() returns if `inner` is not 0."""
     if inner:
         return assign_inner_folds(assignable, folds, inner, seed)
     return assignable.folds(folds, seed)
@@ -197,17 +196,17 @@ def write(path: str | Path, assignable: Assignable, folds: int, inner: int, seed
 
 
 def read(path: str | Path, assignable: Assignable, folds: int, inner: int, seed: int) -> np.ndarray:
-    """What write() has saved with the same arguments, int64.
+    """Return what write() has saved with the same arguments, int64.
 
     Raises:
-        ValueError: the file was changed since, or is of other labels, numbers or seeds.
+        ValueError: the file has changed since, or is for other labels, numbers or seeds.
         OSError: it cannot be read.
     """
     record = Record.read(path)
     if not record.is_up_to_date(_made_of(assignable, folds, inner, seed)):
         raise ValueError(
-            f"{path} is not what was assigned, or the labels have changed. Delete it to assign the "
-            "samples to folds again"
+            f"{path}: the file or the labels have changed since the folds were assigned; delete "
+            "the file to assign them again"
         )
     return np.array(record.content["fold_of"], np.int64)
 
@@ -219,11 +218,11 @@ def _made_of(assignable: Assignable, folds: int, inner: int, seed: int) -> str:
 
 
 def assign_inner_folds(assignable: Assignable, folds: int, inner: int, seed: int) -> np.ndarray:
-    """For each of the folds, the inner fold of each sample of its training part, else NOWHERE.
+    """Return, for each fold, the inner fold of each sample of its training part, else NOWHERE.
 
     Args:
-        folds: their number; 0: the dataset's own test set is held out.
-        inner: number of folds that a training part is cut into.
+        folds: number of folds; 0: the dataset's own test set is held out.
+        inner: number of inner folds in each training part.
 
     Returns:
         (max(folds, 1), N) int64, seeded.
@@ -243,11 +242,11 @@ def hold_back(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Hold back a part of the training samples to validate the weights during training.
 
-    It is stratified, or has whole groups, or is the latest in time.
+    The part is stratified, or has whole groups, or is the latest in time.
 
     Args:
         samples: positions of the training samples, (n,) int64, ascending.
-        part: the share of samples, or of their groups, in 0..1/2; None: none.
+        part: share of the samples, or of their groups, in 0..1/2; None: hold back none.
 
     Returns:
         (the samples to train on, the samples held back), int64, ascending.
@@ -273,22 +272,22 @@ def split(
     seed: int,
     ordered: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Which samples a run trains on and which it is scored on.
+    """Return the samples that a run trains on and those that it is scored on.
 
     Args:
         info: the content of dataset.json, see storage.Dataset.
         fold_of: the fold of each training sample, (N,) int64, or NOWHERE or FIRST; None: the
             dataset's own test set is held out.
         fold: the fold to hold out.
-        train_size: use only so many training samples, the first ones of a seeded order, so that
-            smaller sets are nested in larger ones. None: all.
+        train_size: use only this many training samples, the first ones of a seeded order, so that
+            smaller sets are nested in larger ones; None: all.
         ordered: whether folds follow each other in time.
 
     Returns:
         (train, held_out), positions in the dataset, int64, ascending.
 
     Raises:
-        ValueError: one of them would be empty, or there are fewer training samples than asked for.
+        ValueError: one of them would be empty, or fewer than `train_size` samples are left.
     """
     samples = np.arange(info["train"])
     if fold_of is None:
@@ -299,9 +298,12 @@ def split(
         shuffled = np.random.default_rng([seed, info["train"]]).permutation(samples)
         if train_size > len(train):
             raise ValueError(
-                f"{train_size} samples to train on are asked for; {len(train)} are left"
+                f"expected {train_size} samples to train on; only {len(train)} are left"
             )
         train = np.sort(shuffled[np.isin(shuffled, train)][:train_size])
     if not len(train) or not len(held_out):
-        raise ValueError(f"{len(train)} samples are left to train on, {len(held_out)} are held out")
+        raise ValueError(
+            f"{len(train)} samples are left to train on and {len(held_out)} are held out; "
+            "expected at least one of each"
+        )
     return train, held_out

@@ -1,4 +1,4 @@
-"""Parts of the samples that have equal shares of each of several labels."""
+"""Parts of the samples in which each label has its share."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import numpy as np
 
 
 def spread(labels: np.ndarray, shares: list[float], seed: int) -> np.ndarray:
-    """The part of each sample: (N,) int64, seeded.
+    """Return the part of each sample: (N,) int64, seeded.
 
-    Iterative stratification of Sechidis, Tsoumakas and Vlahavas 2011, "On the Stratification of
-    Multi-Label Data": the samples of the rarest label that is left go to the parts that lack it
-    most, and so on.
+    Iterative stratification (Sechidis, Tsoumakas and Vlahavas 2011, "On the Stratification of
+    Multi-Label Data"): the samples of the rarest remaining label go to the parts that lack it most,
+    and so on.
 
     Args:
-        labels: (N, T) of zeros and ones.
-        shares: of each part, which add up to 1.
+        labels: (N, T) zeros and ones.
+        shares: the share of each part; they add up to 1.
     """
     random = np.random.default_rng(seed)
-    wanted = np.outer(shares, labels.sum(axis=0))  # of each label in each part, still
+    wanted = np.outer(shares, labels.sum(axis=0))  # how many of each label each part still lacks
     room = np.array(shares) * len(labels)
     part_of = np.full(len(labels), -1, np.int64)
     order = random.permutation(len(labels))
@@ -38,7 +38,7 @@ def _put(
     room: np.ndarray,
     random: np.random.Generator,
 ) -> None:
-    """Put a sample into the part that lacks most, of equal ones into that with most room."""
+    """Put a sample into the part that lacks most; ties go to the part with the most room."""
     best = np.flatnonzero(np.isclose(lack, lack.max()))
     best = best[np.isclose(room[best], room[best].max())]
     part_of[sample] = random.choice(best)

@@ -1,4 +1,4 @@
-"""Facts about a dataset that are known before it is loaded: configs are checked by them."""
+"""Facts about a dataset that are known before it is loaded, for checking configs."""
 
 from __future__ import annotations
 
@@ -20,23 +20,24 @@ class Metadata:
     """Facts about a dataset that are known before it is loaded.
 
     Attributes:
-        train, test: numbers of samples in the training part and in its own test set.
-        smallest_class: samples of the training part's rarest class; None: the targets are numbers.
-        shape: of a sample, (C, H, W) of an image.
-        classes: their number; None: the targets are numbers.
+        train, test: number of samples in the training part and in the dataset's own test set.
+        smallest_class: number of samples of the training part's rarest class; None: the targets are
+            numbers.
+        shape: shape of a sample; (C, H, W) for an image.
+        classes: number of classes; None: the targets are numbers.
         groups: number of groups in the training part; None: no groups.
         times: number of different times in the training part; None: it has no order.
-        same_class_start: number of samples of one class at the start of a training part in order.
+        same_class_start: number of samples of one class at the start of an ordered training part.
         notes: sentences on what may be unintended.
-        numbers: how many are predicted of each sample, where the targets are no classes.
-        own_task: the tasks.base.Task, where it is not that of classes or of numbers.
-        vocabulary: number of tokens; None: the inputs are no tokens.
-        rarest: the name of that class.
+        numbers: how many numbers are predicted for each sample, if the targets are not classes.
+        own_task: the task, unless it is the usual one for classes or numbers.
+        vocabulary: number of tokens; None: the inputs are not tokens.
+        rarest: name of the rarest class.
         are_numbers: whether the names of the classes look like numbers to be predicted.
-        assignable: folds.Assignable of the training part, where there are groups: their sizes
-            decide whether folds can be made.
-        examples: what extremes() gives, where only real samples can be tried out; None: any numbers
-            of that shape can.
+        assignable: that of the training part, if there are groups: their sizes decide whether folds
+            can be made.
+        examples: what extremes() returns, if a smoke test needs real samples; None: any numbers of
+            that shape will do.
     """
 
     train: int
@@ -58,14 +59,14 @@ class Metadata:
 
     @property
     def task(self) -> tasks.Task:
-        """The tasks.base.Task, by the classes or numbers unless own_task says it."""
+        """The task: own_task, or else the usual one for the classes or numbers."""
         return self.own_task or tasks.usual(self.classes, self.numbers)
 
     def unassignable(self, folds: int, inner: int, seed: int) -> str | None:
-        """Why samples in groups cannot be assigned to folds, in words; None: they can.
+        """Return why samples in groups cannot be assigned to folds; None: they can.
 
         Args:
-            folds, inner, seed: as of folds.assign().
+            folds, inner, seed: as in folds.assign().
         """
         assert self.assignable is not None
         try:
@@ -76,7 +77,7 @@ class Metadata:
 
     @classmethod
     def of(cls, samples: Samples) -> Metadata:
-        """The Metadata of Samples."""
+        """Return the Metadata of Samples."""
         counts = None
         if samples.classes is not None:
             counts = np.bincount(samples.targets[: samples.train], minlength=len(samples.classes))
@@ -102,8 +103,7 @@ class Metadata:
 
 
 def _look_like_numbers(classes: list[Any], count: int) -> bool:
-    """Whether the names of classes are numbers, of which some are no whole ones, or there are many
-    for so many samples."""
+    """Return whether the class names are numbers, some of them fractions or very many of them."""
     try:
         numbers = [float(name) for name in classes]
     except ValueError:
@@ -114,16 +114,16 @@ def _look_like_numbers(classes: list[Any], count: int) -> bool:
 def notes_on_groups(
     groups: np.ndarray | None, targets: np.ndarray, classes: list[Any] | bool | None, **_: Any
 ) -> Iterator[str]:
-    """Yield a sentence if the groups of samples are their classes; of fields of Samples."""
+    """Yield a sentence if the groups are the classes; the arguments are fields of Samples."""
     if groups is None or classes is None:
         return
     pairs = {(group, target) for group, target in zip(groups, targets, strict=True)}
     if len(pairs) == len(set(groups)) == len(set(targets)):
-        yield "the groups are the classes: no class that is held out is trained on"
+        yield "the groups are the classes, so no held-out class is trained on"
 
 
 def _same_class_start(samples: Samples) -> int:
-    """Metadata.same_class_start of Samples."""
+    """Return Metadata.same_class_start of Samples."""
     if samples.times is None or samples.classes is None:
         return 0
     in_order = np.asarray(samples.targets)[np.argsort(samples.times, kind="stable")]

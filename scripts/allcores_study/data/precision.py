@@ -11,10 +11,10 @@ LARGEST = 1e30
 
 
 def unfit(values: np.ndarray) -> tuple[int, str] | None:
-    """(column, reason) of the first column that does not fit into float32; None: all fit.
+    """Return (column, reason) for the first column that does not fit into float32; None: all fit.
 
     Args:
-        values: (N, F), finite, of any type.
+        values: (N, F), finite, of any dtype.
     """
     values = np.asarray(values)
     if values.dtype.kind == "b":
@@ -36,7 +36,7 @@ def unfit(values: np.ndarray) -> tuple[int, str] | None:
     for is_so, reason in (
         (largest > LARGEST, "which float32 cannot compute with"),
         (differs & (spread < 1 / LARGEST), "which float32 cannot scale"),
-        # Such as the seconds of one hour, counted since 1970.
+        # For example, the seconds of one hour, counted from 1970.
         (differs & (steps > 0.01 * spread), "which float32 can hardly tell apart"),
     ):
         if is_so.any():

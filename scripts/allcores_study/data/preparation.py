@@ -1,4 +1,4 @@
-"""Prepare a dataset, unless it exists and was made from the same options, code and files."""
+"""Prepare a dataset, unless it is up to date with its options, code and files."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def prepare(choice: Choice, downloads: str | Path, folder: str | Path) -> None:
-    """Write the dataset of a Choice into a folder, unless it is there; see storage.write().
+    """Write the dataset of a Choice into a folder, unless it is up to date; see storage.write().
 
-    If several processes need the same dataset, one makes it and the others wait.
+    If several processes need the same dataset, one prepares it and the others wait.
 
     Args:
         downloads: folder for the original files, with a subfolder for each dataset.
@@ -40,28 +40,28 @@ def prepare(choice: Choice, downloads: str | Path, folder: str | Path) -> None:
             samples = load(Path(downloads) / choice.name, **choice.options)
             task, found = registry.task(choice).name, samples.task.name
             if found != task:
-                raise ValueError(f"{choice.name} is for {task}, but load() gives {found}")
+                raise ValueError(f"{choice.name} is for {task}, but load() returns {found}")
             for note in samples.notes:
                 print(f"NOTE: {note}", flush=True)
             storage.write(folder, samples, before, lambda: _refuse_changed(choice, before))
 
 
 def _refuse_changed(choice: Choice, before: str) -> None:
-    """Raise a ValueError if a dataset is made from something else than before it was loaded."""
+    """Raise a ValueError if what a dataset is made of has changed since before it was loaded."""
     if made_of(choice) != before:
         raise ValueError(
-            f"{choice.options.get('path', choice.name)} was changed while it was being read; call "
+            f"{choice.options.get('path', choice.name)} was changed while it was being read; run "
             "this again"
         )
 
 
 def made_of(choice: Choice) -> str:
-    """Options, code and files that the dataset of a Choice is made of, as a text."""
+    """Return the options, code and files that the dataset of a Choice is made of, as one text."""
     return f"{choice.to_json()} {fingerprint.of_dataset(choice)} {sources(choice)}"
 
 
 def _is_sound(folder: Path, expected: str | None = None) -> bool:
-    """Whether a dataset is whole, and made of what is expected, if anything is."""
+    """Return whether a dataset is undamaged and, if anything is expected, made of that."""
     try:
         record = storage.open_dataset(folder).record
         return expected is None or record.is_up_to_date(expected)
@@ -70,7 +70,7 @@ def _is_sound(folder: Path, expected: str | None = None) -> bool:
 
 
 def sources(choice: Choice) -> str:
-    """A digest of the files that a dataset of the user's is made from; "": it has none."""
+    """Return a digest of the user's files that a dataset is made from; "": there are none."""
     paths = registry.paths(choice).values()
     if not paths:
         return ""
@@ -83,7 +83,7 @@ def sources(choice: Choice) -> str:
 
 
 def _content(file: str) -> str:
-    """A file's SHA-256; of a zip, a digest of its members, as numpy.savez stores the time, too."""
+    """Return a file's SHA-256; for a zip, a digest of its members: numpy.savez stores the time."""
     if zipfile.is_zipfile(file):
         with zipfile.ZipFile(file) as archive:
             members = [(info.filename, info.file_size, info.CRC) for info in archive.infolist()]
@@ -92,7 +92,7 @@ def _content(file: str) -> str:
 
 
 def files_below(folder: str | Path) -> list[Path]:
-    """All files in a folder and its subfolders, sorted; links to a parent are not followed."""
+    """Return all files below a folder, sorted; links to a parent are not followed."""
     return sorted(_files_below(Path(folder), []))
 
 

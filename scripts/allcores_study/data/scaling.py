@@ -19,9 +19,9 @@ class Scaling:
     """Mean and standard deviation of a run's training samples.
 
     Attributes:
-        mean, std: of the inputs, per channel or feature, (C,) float64 each; of pixels in 0..1, else
-            in the unit of the inputs. A feature with a std of 0 is left out.
-        centre, spread: of the targets, by which their task scales them.
+        mean, std: of the inputs, per channel or feature, (C,) float64 each; pixels are in 0..1,
+            other inputs in their own unit. A feature with a std of 0 is left out.
+        centre, spread: of the targets; their task scales them by these.
     """
 
     mean: np.ndarray
@@ -31,7 +31,7 @@ class Scaling:
 
     @classmethod
     def of(cls, dataset: Dataset, samples: np.ndarray) -> Scaling:
-        """The Scaling of a storage.Dataset.
+        """Return the Scaling of a storage.Dataset.
 
         Args:
             samples: positions of the training samples, (n,) int64.
@@ -56,7 +56,7 @@ class Scaling:
 
 
 def _statistics(inputs: np.ndarray, samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation over all axes but the second, missing values left out."""
+    """Return mean and standard deviation over all axes except the second, ignoring NaN."""
     axes = tuple(axis for axis in range(inputs.ndim) if axis != 1)
     rows = max(1, CHUNK // int(np.prod(inputs.shape[1:])))
     parts = [samples[start : start + rows] for start in range(0, len(samples), rows)]
@@ -72,14 +72,14 @@ def _statistics(inputs: np.ndarray, samples: np.ndarray) -> tuple[np.ndarray, np
     mean = mean_of(lambda values: values)
     # In two passes: the difference of two large sums would lose a small spread.
     std = np.sqrt(mean_of(lambda values: (values - mean) ** 2))
-    # The spread that rounding leaves of a constant counts as 0.
+    # A spread that comes from rounding a constant counts as 0.
     return mean, np.where(std > 1e-7 * np.abs(mean), std, 0.0)
 
 
 def _keep_indicators(
     mean: np.ndarray, std: np.ndarray, columns: list[dict[str, Any]]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Keep indicators of categories as 0 and 1."""
+    """Return statistics that leave indicators of categories as 0 and 1."""
     is_indicator = np.array([column["category"] is not None for column in columns], bool)
     if not is_indicator.any():
         return mean, std
@@ -89,7 +89,7 @@ def _keep_indicators(
 def channel_statistics(
     pixel_sums: np.ndarray, shape: tuple[int, ...]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation per channel, of pixels in 0..1.
+    """Return mean and standard deviation per channel, of pixels in 0..1.
 
     Args:
         pixel_sums: (n, 2, C) int64, of the images to average over.

@@ -1,7 +1,7 @@
 """Datasets on disk: written once, checked whenever they are opened, memory-mapped by every run.
 
-A dataset is a folder of inputs.npy, targets.npy and dataset.json; for images also pixel_sums.npy,
-for samples in groups groups.npy, and for samples in order of time times.npy.
+A dataset is a folder with inputs.npy, targets.npy and dataset.json. Images also have
+pixel_sums.npy, samples in groups groups.npy, and samples in order of time times.npy.
 """
 
 from __future__ import annotations
@@ -30,23 +30,24 @@ class Samples:
 
     Attributes:
         shape: (N, ...) of all inputs; images are (N, C, H, W). The training part comes first.
-        chunks: iterable of consecutive arrays, N samples in all: uint8 images, float32, or int32 of
-            tokens, (n, L).
-        targets: (N,) integers in 0 .. len(classes) - 1, or numbers, or (N, T) of several numbers.
-        classes: the classes' names; None: the targets are numbers.
+        chunks: consecutive arrays, N samples in all: uint8 images, float32, or int32 tokens, (n,
+            L).
+        targets: (N,) integers in 0 .. len(classes) - 1, (N,) numbers, or (N, T) for several
+            numbers.
+        classes: names of the classes; None: the targets are numbers.
         train: number of samples in the training part; the rest are the dataset's own test set.
-        groups: of the training samples, (train,) integers: samples of one group are held out
+        groups: (train,) integers, of the training samples; samples of one group are held out
             together; None: no groups.
-        times: of the training samples, (train,) numbers or dates: held-out samples come after
-            those that are trained on; None: they have no order.
-        columns: the features of a table: [{"name": str, "category": the text that it indicates,
-            or None for a number}, ...]; None: it is no table.
-        dtype: of the chunks.
-        scale: whether networks get the inputs scaled.
+        times: (train,) numbers or dates, of the training samples; held-out samples come after those
+            that are trained on; None: they have no order.
+        columns: the features of a table: [{"name": str, "category": the text that it indicates, or
+            None for a number}, ...]; None: it is not a table.
+        dtype: dtype of the chunks.
+        scale: whether networks get scaled inputs.
         notes: sentences on what may be unintended.
-        output_names: of several numbers or labels; None: there is one, or they are classes.
-        own_task: the tasks.base.Task, where it is not that of classes or of numbers.
-        vocabulary: the tokens.Vocabulary; None: the inputs are no tokens.
+        output_names: names of several numbers or labels; None: there is one, or they are classes.
+        own_task: the task, unless it is the usual one for classes or numbers.
+        vocabulary: the known tokens; None: the inputs are not tokens.
     """
 
     shape: tuple[int, ...]
@@ -66,7 +67,7 @@ class Samples:
 
     @property
     def task(self) -> tasks.Task:
-        """The tasks.base.Task, by the classes or numbers unless own_task says it."""
+        """The task: own_task, or else the usual one for the classes or numbers."""
         numbers = len(self.output_names or [None])
         return self.own_task or tasks.usual(len(self.classes) if self.classes else None, numbers)
 
@@ -76,13 +77,13 @@ class Dataset:
     """An opened dataset.
 
     Attributes:
-        inputs: (N, ...) uint8 or float32, memory-mapped; images are uint8, (N, C, H, W); tokens
-            int32, (N, L).
-        targets: (N,) int64 of classes, float64 of numbers.
-        pixel_sums: (N, 2, C) int64, each image's sum of pixels and of squared pixels per channel;
-            None: they are no uint8 images.
+        inputs: (N, ...) uint8 or float32, memory-mapped; images are (N, C, H, W) uint8, tokens (N,
+            L) int32.
+        targets: (N,) int64 classes or float64 numbers.
+        pixel_sums: (N, 2, C) int64, each image's sums of pixels and of squared pixels per channel;
+            None: the inputs are not uint8 images.
         groups: as in Samples, int64.
-        times: of the training samples, (train,) int64, from 0 without a gap; None: as in Samples.
+        times: (train,) int64, of the training samples, from 0 without a gap; None: as in Samples.
         record: the Record in dataset.json.
         unseen: positions of the columns that inputs lack, see seen_by().
         vocabulary: as in Samples.
@@ -99,8 +100,7 @@ class Dataset:
 
     @property
     def info(self) -> dict[str, Any]:
-        """What dataset.json says: shape, dtype, train, classes, class_counts, columns, scale,
-        vocabulary and notes."""
+        """The content of dataset.json, see write()."""
         return self.record.content
 
     @property
@@ -110,12 +110,12 @@ class Dataset:
 
     @property
     def vocabulary_size(self) -> int | None:
-        """Number of tokens; None: the inputs are no tokens."""
+        """The number of tokens; None: the inputs are not tokens."""
         return self.vocabulary and self.vocabulary.size  # type: ignore[return-value]
 
     @property
     def columns(self) -> list[dict[str, Any]]:
-        """The features of a table, as in Samples; []: it is no table."""
+        """The features of a table, as in Samples; []: it is not a table."""
         columns = self.info["columns"] or []
         return [column for place, column in enumerate(columns) if place not in self.unseen]
 
@@ -126,14 +126,14 @@ class Dataset:
 
     @property
     def task(self) -> tasks.Task:
-        """The tasks.base.Task."""
+        """The task that the targets are for."""
         return tasks.named(self.info["task"], self.info["outputs"])
 
     def seen_by(self, samples: np.ndarray) -> Dataset:
-        """The Dataset without the categories and words that none of its training samples has.
+        """Return the Dataset without categories and words that none of its training samples has.
 
-        Else a row that is held out would decide how wide the input of the network is, and with it
-        which initial weights are drawn.
+        Otherwise a held-out row would decide how wide the network's input is, and with that which
+        initial weights are drawn.
 
         Args:
             samples: positions of the training samples, (n,) int64.
@@ -150,7 +150,7 @@ class Dataset:
         return replace(self, inputs=np.delete(self.inputs, unseen, axis=1), unseen=unseen)
 
     def count_with(self, columns: Sequence[int], samples: np.ndarray) -> int:
-        """How many of these samples have one of the categories of these columns."""
+        """Return how many of these samples have one of the categories of these columns."""
         if not len(columns):
             return 0
         found = self.inputs[np.ix_(samples, np.asarray(columns))] == 1
@@ -165,13 +165,12 @@ def write(
 ) -> None:
     """Write a dataset: new files first, which then replace the old ones; dataset.json last.
 
-    A process that has the old arrays mapped keeps them.
+    A process that has mapped the old arrays keeps them.
 
     Args:
-        folder: is made if need be.
-        source: the Samples.
-        made_of: recorded in dataset.json, to tell whether the dataset has to be made again.
-        check: is called once all is read; what it raises leaves the old dataset.
+        folder: created if missing.
+        made_of: recorded in dataset.json, to decide whether the dataset has to be rebuilt.
+        check: called once everything is read; if it raises, the old dataset stays.
 
     Raises:
         ValueError: inputs and targets do not fit together.
@@ -221,7 +220,7 @@ def write(
 
 
 def _checked_targets(source: Samples) -> np.ndarray:
-    """The targets of Samples, with the type in which they are written.
+    """Return the targets of Samples, with the dtype in which they are written.
 
     Raises:
         ValueError: they do not fit the inputs.
@@ -231,15 +230,15 @@ def _checked_targets(source: Samples) -> np.ndarray:
         raise ValueError(f"{source.shape[0]} samples, but {len(targets)} targets")
     if not 1 <= source.train <= len(targets):
         raise ValueError(
-            f"{source.train} of {len(targets)} samples to train on; expected 1 at least"
+            f"{source.train} of {len(targets)} samples to train on; expected at least 1"
         )
     return targets
 
 
 def _write_inputs(path: Path, source: Samples) -> np.ndarray | None:
-    """Write the inputs of Samples; returns the pixel_sums of images, or None."""
+    """Write the inputs of Samples; return the pixel_sums of images, or None."""
     inputs = np.lib.format.open_memmap(path, mode="w+", dtype=source.dtype, shape=source.shape)
-    with path.open("r+b") as file:  # a full disk is an error here, and a bus error in a mapping
+    with path.open("r+b") as file:  # here a full disk is an error, in a mapping a bus error
         os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
     of_images = inputs.dtype == np.uint8
     pixel_sums: Any = (
@@ -260,7 +259,7 @@ def _write_inputs(path: Path, source: Samples) -> np.ndarray | None:
 
 
 def open_dataset(folder: str | Path) -> Dataset:
-    """The Dataset that write() made in a folder.
+    """Return the Dataset that write() made in a folder.
 
     Raises:
         ValueError: a file is missing, or differs from what was written.
@@ -269,7 +268,7 @@ def open_dataset(folder: str | Path) -> Dataset:
     record, digests = read_record(folder), KeptDigests(folder / "digests.json")
     if damaged := record.damaged_file(folder, digests.of):
         raise ValueError(
-            f"{damaged} is gone, or is not what was prepared. Delete the folder {folder} to "
+            f"{damaged} is gone, or is not what was prepared; delete the folder {folder} to "
             "prepare the dataset again"
         )
     digests.save()
@@ -286,7 +285,7 @@ def open_dataset(folder: str | Path) -> Dataset:
 
 
 def examples(folder: str | Path, info: dict[str, Any]) -> list[Any] | None:
-    """Metadata.examples of the dataset in a folder, whose dataset.json has this content."""
+    """Return Metadata.examples of the dataset in a folder, whose dataset.json has this content."""
     if info["scale"]:
         return None
     inputs, vocabulary = np.load(Path(folder, "inputs.npy"), "r"), info["vocabulary"]
@@ -296,17 +295,18 @@ def examples(folder: str | Path, info: dict[str, Any]) -> list[Any] | None:
 
 
 def vocabulary_known(info: dict[str, Any]) -> int | None:
-    """Metadata.vocabulary of the dataset whose dataset.json has this content."""
+    """Return Metadata.vocabulary of the dataset whose dataset.json has this content."""
     vocabulary: Any = Vocabulary.from_json(info["vocabulary"])
     return vocabulary and vocabulary.most_known
 
 
 def extremes(chunks: Iterable[np.ndarray]) -> list[Any]:
-    """The inputs of the samples with the smallest and the largest number, as nested lists: an
-    embedding that takes those takes all.
+    """Return the inputs of the samples with the smallest and the largest number, as nested lists.
+
+    An embedding that takes these two takes all of them.
 
     Args:
-        chunks: iterable of arrays (N, ...), N > 0.
+        chunks: arrays (N, ...), N > 0.
     """
 
     def of(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -317,7 +317,7 @@ def extremes(chunks: Iterable[np.ndarray]) -> list[Any]:
 
 
 def read_record(folder: str | Path) -> Record:
-    """The Record in dataset.json.
+    """Return the Record in dataset.json.
 
     Raises:
         ValueError: there is none, or it is damaged.

@@ -1,4 +1,4 @@
-"""What the loss compares with: the targets of samples, as they are and as they are augmented."""
+"""The targets that the loss compares scores with, plain and augmented."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ if TYPE_CHECKING:
 
 
 class Fixed:
-    """One answer for a sample, whatever is done to its input.
+    """Targets that do not depend on what is done to the input.
 
     Args:
         values: of all samples, (N, ...), scaled.
-        source: the Batches of their inputs.
+        source: the inputs.
     """
 
     def __init__(self, values: np.ndarray, source: Batches) -> None:
         self.values = torch.from_numpy(values)
 
     def plain(self, samples: np.ndarray) -> torch.Tensor:
-        """The targets of samples, (n,) int64, as they are scored."""
+        """Return the targets of samples, (n,) int64, as they are scored."""
         return self.values[samples]
 
     def augmented(self, samples: np.ndarray) -> torch.Tensor:
-        """The same as they are trained on in this epoch."""
+        """Return the targets of samples as they are trained on in this epoch."""
         return self.plain(samples)
 
 
 class Pixels:
-    """Masks, which are cropped and flipped as their images are; arguments as of Fixed."""
+    """Masks, cropped and flipped as their images are; arguments as in Fixed."""
 
     def __init__(self, values: np.ndarray, source: Batches) -> None:
         self.values, self.source = values, source
@@ -48,8 +48,10 @@ class Pixels:
 
 
 class Inputs:
-    """The inputs themselves, cropped and flipped, without the user's own augmentation: what that
-    adds is to be removed; arguments as of Fixed."""
+    """The inputs themselves, cropped and flipped; arguments as in Fixed.
+
+    The user's own augmentation is left out: a network is to remove what that adds.
+    """
 
     def __init__(self, values: np.ndarray, source: Batches) -> None:
         self.source = source
@@ -69,11 +71,11 @@ KINDS: dict[str, type[Fixed | Pixels | Inputs]] = {
 
 
 def of(dataset: Dataset, scaling: Scaling, source: Batches) -> Fixed | Pixels | Inputs:
-    """The targets of a storage.Dataset whose inputs come from a source.
+    """Return the targets of a storage.Dataset.
 
     Args:
-        scaling: Scaling, of the training samples.
-        source: Batches.
+        scaling: that of the training samples.
+        source: the inputs.
     """
     values = dataset.task.scaled(dataset.targets, scaling)
     return KINDS[dataset.task.target](values, source)

@@ -1,7 +1,7 @@
-"""Sequences of tokens: texts cut into words or characters, or numbers of the user's own.
+"""Sequences of tokens: texts split into words or characters, or the user's own numbers.
 
-A sequence is a row of token numbers, at its end as many PADDING as it is shorter than the longest.
-Which words a network knows is decided by the training samples alone.
+A sequence is a row of token numbers, filled up with PADDING to the length of the longest. The
+training samples alone decide which words a network knows.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class Vocabulary:
     """The tokens that a network knows.
 
     Attributes:
-        kind: WORDS or CHARACTERS of a text, or OWN numbers, which are taken as they are.
-        size: number of token numbers, PADDING and UNKNOWN included.
-        words: of a text, that of each token number from UNKNOWN + 1; (): they are OWN.
-        most: how many words are known at most, those that are most frequent in the training part.
+        kind: WORDS or CHARACTERS of a text, or OWN numbers, which are used as they are.
+        size: number of token numbers, including PADDING and UNKNOWN.
+        words: the word of each token number from UNKNOWN + 1; (): the numbers are OWN.
+        most: the most words that are known: those that are most frequent in the training part.
     """
 
     kind: str
@@ -40,29 +40,29 @@ class Vocabulary:
 
     @classmethod
     def of_texts(cls, texts: Iterable[str], kind: str, most: int) -> Vocabulary:
-        """The Vocabulary of all words in some texts."""
+        """Return the Vocabulary of all words in some texts."""
         words = sorted(Counter(word for text in texts for word in split(text, kind)))
         return cls(kind, len(words) + UNKNOWN + 1, tuple(words), most)
 
     @property
     def most_known(self) -> int:
-        """The size of the vocabulary of a network at most."""
+        """The size of the largest vocabulary that a network can have."""
         return min(self.size, self.most + UNKNOWN + 1) if self.words else self.size
 
     @classmethod
     def from_json(cls, values: Any) -> Vocabulary | None:
-        """None for None."""
+        """Return the Vocabulary that to_json() described; None for None."""
         return values and cls(**values | {"words": tuple(values["words"])})
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"words": list(self.words)}
 
     def split(self, texts: Iterable[str]) -> list[list[str]]:
-        """The words of each text, a list of lists."""
+        """Return the words of each text."""
         return [split(text, self.kind) for text in texts]
 
     def numbers(self, texts: Sequence[str] | np.ndarray, longest: int) -> np.ndarray:
-        """Texts as (n, longest) int32; longer ones are cut."""
+        """Return texts as (n, longest) int32; longer ones are cut."""
         number_of = {word: place for place, word in enumerate(self.words, start=UNKNOWN + 1)}
         rows = np.full((len(texts), longest), PADDING, np.int32)
         for row, text in zip(rows, texts, strict=True):
@@ -71,7 +71,7 @@ class Vocabulary:
         return rows
 
     def texts(self, rows: np.ndarray) -> np.ndarray:
-        """Texts that have these numbers, (n,) objects; (n, L) integers."""
+        """Return the texts that have these numbers: (n, L) integers to (n,) objects."""
         words = np.array(["", "", *self.words], dtype=object)
         between = " " if self.kind == WORDS else ""
         lengths = [longest(row[None]) for row in rows]
@@ -79,7 +79,7 @@ class Vocabulary:
         return np.array(texts, dtype=object)
 
     def known_by(self, rows: np.ndarray) -> tuple[Vocabulary, np.ndarray]:
-        """(the Vocabulary of the words in some rows, its number of each number of this one).
+        """Return (the Vocabulary of the words in some rows, the new number of each old number).
 
         Args:
             rows: of the training samples, (n, L) integers.
@@ -97,8 +97,10 @@ class Vocabulary:
 
 
 def split(text: str, kind: str) -> list[str]:
-    """The words of a text in lower case, with its punctuation marks; or its characters; both in
-    Unicode's composed form (NFC)."""
+    """Return the words of a text in lower case and its punctuation marks, or its characters.
+
+    Both are in Unicode's composed form (NFC).
+    """
     text = unicodedata.normalize("NFC", text)
     if kind == CHARACTERS:
         return list(text)
@@ -108,12 +110,12 @@ def split(text: str, kind: str) -> list[str]:
 
 @functools.cache
 def _marks() -> str:
-    """The combining marks of all scripts: parts of words, which `\\w` does not have."""
+    """Return the combining marks of all scripts: parts of words that `\\w` does not match."""
     letters = map(chr, range(sys.maxunicode + 1))
     return "".join(letter for letter in letters if unicodedata.category(letter)[0] == "M")
 
 
 def longest(rows: np.ndarray) -> int:
-    """How many tokens the longest sequence has, 1 at least; (n, L) integers, L > 0."""
+    """Return the length of the longest sequence, at least 1; (n, L) integers, L > 0."""
     used = np.flatnonzero((rows != PADDING).any(axis=0))
     return int(used[-1]) + 1 if len(used) else 1

@@ -2,9 +2,9 @@
 
 * load(folder, *, options...) -> storage.Samples, where folder holds the downloads;
 * metadata(options...) -> metadata.Metadata, or None if only load() can find out. It is used to
-  refuse a config with too many folds at once and to start the longest runs first.
+  check folds before anything starts, and to start the longest runs first.
 
-With a constant TASK = "regression", or an option `task` of that value, the targets are numbers.
-An option `path` is a file or folder of the user's; when it changes, the dataset is prepared again.
-No file here imports torch or torchvision before load() is called.
+The targets are numbers if the file has the constant TASK = "regression", or its option `task` has
+that value. An option `path` is a file or folder of the user's; if its content changes, the dataset
+is prepared again. No file here imports torch or torchvision before load() is called.
 """

@@ -11,7 +11,7 @@ from numpy.lib import format
 
 
 def read_arrays(path: str | Path, name: str | None = None, header_only: bool = False) -> Any:
-    """An array of the file, or only its (dtype, shape); without a name, all names."""
+    """Return an array of the file, or only its (dtype, shape); without a name, all names."""
     if Path(path).is_dir():
         return _read_folder(Path(path), name, header_only)
     if not zipfile.is_zipfile(path):
@@ -31,13 +31,13 @@ def read_arrays(path: str | Path, name: str | None = None, header_only: bool = F
                     member
                 )
                 return dtype, shape
-    except Exception as error:  # whatever zipfile, zlib and numpy say of a damaged file
+    except Exception as error:  # whatever zipfile, zlib and numpy raise for a damaged file
         source = f"{path}: {name}" if name else path
-        raise ValueError(f"{source} cannot be read as numpy.savez writes it ({error})") from None
+        raise ValueError(f"{source}: cannot be read as numpy.savez writes it ({error})") from None
 
 
 def _read_folder(folder: Path, name: str | None, header_only: bool) -> Any:
-    """_read() for a folder of .npy files, which are memory-mapped."""
+    """Do what read_arrays() does, for a folder of .npy files, which are memory-mapped."""
     if name is None:
         return [file.stem for file in sorted(folder.glob("*.npy"))]
     try:

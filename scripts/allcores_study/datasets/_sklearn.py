@@ -10,7 +10,7 @@ from allcores_study.data.storage import Samples
 
 
 def load(table: Any, is_regression: bool = False) -> Samples:
-    """The Samples of a table.
+    """Return the Samples of a table.
 
     Args:
         table: what a load_...() of sklearn.datasets returns.

@@ -1,4 +1,4 @@
-"""Read a CSV or Parquet file as a pandas.DataFrame, or say what about it cannot be meant."""
+"""Read a CSV or Parquet file as a pandas.DataFrame, and refuse what cannot be meant."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 READERS = {".csv": "read_csv", ".parquet": "read_parquet"}
-# What pandas takes for missing. In a column of words these are words, unless `missing_values`
+# What pandas reads as missing. In a column of words these are words, unless `missing_values`
 # lists them.
 NA_WORDS = (
     *("NA", "N/A", "n/a", "NaN", "nan", "-NaN", "-nan", "null", "NULL", "None", "<NA>"),
@@ -22,13 +22,11 @@ NA_WORDS = (
 )
 SEPARATORS = ";\t|"
 RATHER = {
-    ";": "pandas.read_csv(FILE, sep=';', decimal=',')",  # as numbers are written with it
+    ";": "pandas.read_csv(FILE, sep=';', decimal=',')",  # which such files usually have
     "\t": "pandas.read_csv(FILE, sep='\\t')",
     "|": "pandas.read_csv(FILE, sep='|')",
 }
-HEADERLESS = (
-    "`header: false` says that the first row is a sample; columns are then called 0, 1, ..."
-)
+HEADERLESS = "set `header: false`, which calls the columns 0, 1, ..."
 
 
 def read(
@@ -39,14 +37,14 @@ def read(
     missing_values: Iterable[Any] = (),
     header: bool | None = None,
 ) -> pd.DataFrame:
-    """The pandas.DataFrame in a file; columns have names that are texts.
+    """Return the pandas.DataFrame in a file; the names of its columns are texts.
 
-    An empty cell is missing. A word that stands for a missing value, such as NA, is one in a column
-    of numbers; in a column of words it is a word.
+    An empty cell is missing. A word that stands for a missing value, such as NA, is missing in a
+    column of numbers; in a column of words it is a word.
 
     Args:
         texts: columns of a CSV that are read as texts, so that 02 stays 02.
-        verbatim: and those in which an empty text is a text.
+        verbatim: columns that are read as texts and in which an empty text is a text.
         as_written: columns that are read as texts if they have a word that stands for a missing
             value.
         missing_values: further values that are missing: numbers or texts.
@@ -54,8 +52,8 @@ def read(
             values.
 
     Raises:
-        ValueError: there is no such file, it is no CSV or Parquet, two columns have one name, or
-            the names look like values.
+        ValueError: there is no such file, it is not CSV or Parquet, two columns have the same name,
+            or the names look like values.
     """
     import pandas as pd
 
@@ -73,7 +71,7 @@ def read(
         for name in frame.columns[frame.dtypes == "object"]:
             if pd.api.types.infer_dtype(frame[name], skipna=True) == "decimal":
                 frame[name] = pd.to_numeric(frame[name])
-    except Exception as error:  # whatever pandas and pyarrow say of a damaged file
+    except Exception as error:  # whatever pandas and pyarrow raise for a damaged file
         raise ValueError(f"{path}: cannot be read as {suffix[1:]} ({error})") from None
     if suffix == ".csv" and header is not False:
         _check_header(path, frame, header)
@@ -88,7 +86,7 @@ def _of_parquet(path: str | Path, missing_values: Iterable[Any]) -> pd.DataFrame
         frame[name] = frame[name].astype(object).infer_objects()
     if missing_values:
         frame = frame.mask(frame.isin([*missing_values]))
-    return frame.reset_index(drop=True)  # an index is what filtering rows leaves, or names them
+    return frame.reset_index(drop=True)  # an index is left by filtering rows, or names them
 
 
 def _of_csv(
@@ -111,11 +109,11 @@ def _of_csv(
 
     frame, further = parsed(), {}
     if header is not False and _has_names(path):
-        frame.index = frame.index.astype(str)  # 0, 1, ... would look like no names
+        frame.index = frame.index.astype(str)  # 0, 1, ... would not look like names
     if has_names(frame) and len(frame.columns) and frame.iloc[:, -1].isna().all():
-        further = {"index_col": False}  # the additional field is an empty one at each line's end
+        further = {"index_col": False}  # each line ends with an additional, empty field
         frame = parsed(**further)
-    # Words, and what may be a word, are taken as they are written.
+    # Words, and what may be words, are kept as they are written.
     words = {name for name, values in frame.items() if _has_words(values)} | (texts & {*frame})
     doubtful = {name for name in as_written & {*frame} - words if frame[name].isna().any()}
     verbatim = verbatim & {*frame}
@@ -138,19 +136,19 @@ def _has_words(values: pd.Series) -> bool:
 
 
 def has_names(frame: pd.DataFrame) -> bool:
-    """Whether the rows of a table, as read() gives it, have names."""
+    """Return whether the rows of a table have names, as read() returns it."""
     import pandas as pd
 
     return not isinstance(frame.index, pd.RangeIndex)
 
 
 def _has_names(path: str | Path) -> bool:
-    """Whether the rows of a CSV have one field more than its header: pandas takes it as index."""
+    """Return whether the rows of a CSV have one field more than its header: pandas' index."""
     return len(_first_row(path)) + 1 == len(_first_row(path, 1))
 
 
 def _first_row(path: str | Path, skip: int = 0) -> list[str]:
-    """The fields of the first row of a CSV that is not empty, or of one after it; [] if none."""
+    """Return the fields of a CSV's first row, or a later one, without empty rows; []: none."""
     csv.field_size_limit(min(sys.maxsize, 2**31 - 1))  # a text may be long
     with Path(path).open(newline="", encoding="utf-8-sig") as file:
         rows = filter(None, csv.reader(file))
@@ -160,7 +158,7 @@ def _first_row(path: str | Path, skip: int = 0) -> list[str]:
 
 
 def _refuse_encoding(path: str | Path) -> None:
-    """Raise a ValueError unless a CSV is UTF-8; say what to write."""
+    """Raise a ValueError unless a CSV is UTF-8; the message shows how to convert it."""
     with Path(path).open("rb") as file:
         begin = file.read(4)
         encoding = "UTF-16" if begin[:2] in (b"\xff\xfe", b"\xfe\xff") else None
@@ -173,7 +171,7 @@ def _refuse_encoding(path: str | Path) -> None:
     if encoding:
         name = encoding.partition(",")[0].lower()
         raise ValueError(
-            f"{path}: is not UTF-8, but {encoding}; write it again as UTF-8: "
+            f"{path}: is not UTF-8, but {encoding}; convert it: "
             f"pandas.read_csv(FILE, encoding='{name}').to_csv(FILE, index=False)"
         )
 
@@ -184,14 +182,13 @@ def _refuse_separators(path: str | Path) -> None:
     if len(names) == 1 and (found := [sign for sign in SEPARATORS if sign in names[0]]):
         separator = max(found, key=names[0].count)
         raise ValueError(
-            f"{path}: its columns are separated by {separator!r}; expected commas: "
-            f"{RATHER[separator]}.to_csv(FILE, index=False) writes it so"
+            f"{path}: its columns are separated by {separator!r}; expected commas; convert it: "
+            f"{RATHER[separator]}.to_csv(FILE, index=False)"
         )
 
 
 def _check_header(path: str | Path, frame: pd.DataFrame, header: bool | None) -> None:
-    """Raise a ValueError if names occur twice or, unless the config says that they are names, look
-    like values."""
+    """Raise a ValueError if names occur twice or, without `header: true`, look like values."""
     names = [name for name in _first_row(path) if name.strip()]
     stripped = [name.strip() for name in names]
     if twice := sorted({name for name in stripped if stripped.count(name) > 1}):
@@ -202,21 +199,22 @@ def _check_header(path: str | Path, frame: pd.DataFrame, header: bool | None) ->
     if header is None and len(alike) > len(names) / 2 and len(frame):
         raise ValueError(
             f"{path}: its first row looks like a sample, not like names: "
-            f"{', '.join(stripped[:8])}; {HEADERLESS}; `header: true` says that these are names"
+            f"{', '.join(stripped[:8])}; if it is one, {HEADERLESS}; if not, set `header: true`"
         )
 
 
 def hint_at_header(frame: pd.DataFrame) -> str:
-    """How to read a table whose names may be the first sample, to end a message; "": they are
-    none."""
+    """Return the end of a message, if the names of a table may be its first sample, else ""."""
     is_numbered = [*frame.columns] == [str(number) for number in range(len(frame.columns))]
     is_a_sample = not is_numbered and any(map(_is_number, frame.columns))
-    return f"; if these are no names, {HEADERLESS}" if is_a_sample else ""
+    return f"; if these are not names, {HEADERLESS}" if is_a_sample else ""
 
 
 def _looks_like_a_value(name: str, values: pd.Series) -> bool:
-    """Whether a name could be a value of its own column: a number above numbers, or a text that
-    the column has as well."""
+    """Return whether a name could be a value of its own column.
+
+    That is a number above numbers, or a text that the column also contains.
+    """
     if values.dtype.kind not in "iuf":
         return bool((values.astype(str) == name).any())
     return _is_number(name)

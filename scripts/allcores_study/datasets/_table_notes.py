@@ -13,37 +13,36 @@ from allcores_study.datasets import _table_files
 if TYPE_CHECKING:
     import pandas as pd
 
-# A column of texts of which a larger share looks like numbers was perhaps meant to be numbers.
+# If a larger share of a column of texts looks like numbers, it may be meant as numbers.
 MOSTLY = 0.5
 SHOWN = 4  # values in a sentence
-# A column of numbers has so many different ones, and a code repeats so often, to be noted.
+# The least different numbers in a column, and the least repeats of a code, that are worth a note.
 DIFFERENT, REPEATED = 10, 3
-# What texts of numbers may be, besides numbers: name -> pattern of the whole text.
+# What texts that are meant as numbers may look like: name -> pattern of the whole text.
 DRESSED = {
     "numbers with a decimal comma (pandas.read_csv(FILE, decimal=',') reads them)": r"[-+]?"
     r"(0,\d+|\d+,(\d{1,2}|\d{4,}))",
     "dates": r"\d{4}-\d{1,2}-\d{1,2}.*|\d{1,2}[./]\d{1,2}[./]\d{2,4}.*",
     "numbers with a unit or a sign": r"[$€£]?\s*[-+]?\d[\d,]*(\.\d+)?"
     r"(\s*[%€$£°]|\s+\S{1,6}|(?!st|nd|rd|th)[a-zµ]{1,3})?",
-    "numbers with another minus": r"[\u2010-\u2015\u2212]\s*\d[\d.,]*",
+    "numbers with an unusual minus sign": r"[\u2010-\u2015\u2212]\s*\d[\d.,]*",
     "times of day or durations": r"\d+:[0-5]\d(:[0-5]\d([.,]\d+)?)?",
 }
 # Names of columns that identify a row: id, ID, Id, patient_id, patientId, but not Madrid.
 IDENTIFIER = r"^id$|(_id|Id|(?<![A-Z])ID)$"
 # The note on a table whose rows have names.
-NAMED = "its rows have one field more than its header; the first was taken for their name"
+NAMED = "its rows have one field more than its header; the first field was read as the row's name"
 
 
 def of(
     frame: pd.DataFrame, features: pd.DataFrame, names: list[str], codes: dict[str, pd.Series]
 ) -> list[str]:
-    """The notes on a table, each in a line.
+    """Return the notes on a table, one line each.
 
     Args:
-        frame: pandas.DataFrame.
-        features: those of its columns that are features.
+        features: the columns of the frame that are features.
         names: other columns whose values are names: of classes, of groups.
-        codes: columns of whole numbers -> their texts, as they stand in the file.
+        codes: columns of whole numbers -> their texts, as they are in the file.
     """
     return [" ".join(note.splitlines()) for note in _of(frame, features, names, codes)]
 
@@ -58,7 +57,7 @@ def _of(
     for name, values in features.items():
         present = values.dropna()
         if values.nunique(dropna=False) == 1:
-            yield f"the column {name} has a single value, {values.iloc[0]}: it tells nothing"
+            yield f"the column {name} has a single value, {values.iloc[0]}: no information"
         if is_string_dtype(present):
             hint = of_almost_numbers(present)
             if hint:
@@ -79,7 +78,7 @@ def _of(
 
 
 def of_almost_numbers(texts: pd.Series) -> str:
-    """Why a column of texts is not numbers, if most of it are; "": few are."""
+    """Return why a column of texts is not numbers, if most of it are; "": few are."""
     import pandas as pd
 
     plain = texts.astype(str).str.strip()
@@ -93,7 +92,7 @@ def of_almost_numbers(texts: pd.Series) -> str:
             words = ", ".join(map(repr, other.unique()))
             remedy = f"; `missing_values: [{words}]` makes them missing"
         shown = _examples(other)
-        return f"Of {len(texts):,} values all but {len(other):,} are numbers: {shown}{remedy}"
+        return f"{len(other):,} of {len(texts):,} values are not numbers: {shown}{remedy}"
     for kind, pattern in DRESSED.items():
         is_dressed = is_number | plain.str.fullmatch(pattern)
         if is_dressed.mean() > MOSTLY:
@@ -103,7 +102,7 @@ def of_almost_numbers(texts: pd.Series) -> str:
 
 
 def _alike(name: str, values: pd.Series) -> Iterator[str]:
-    """Yield a note if values differ only in case or blanks, so that one may be written as two."""
+    """Yield a note if values differ only in case or blanks: one may be written in two ways."""
     counts = values.astype(str).value_counts()
     forms: dict[str, list[str]] = {}
     for text in sorted(counts.index):
@@ -111,18 +110,18 @@ def _alike(name: str, values: pd.Series) -> Iterator[str]:
     alike = [texts for texts in forms.values() if len(texts) > 1]
     if alike:
         shown = ", ".join(f"{text!r} ({counts[text]:,})" for text in alike[0][:SHOWN])
-        more = f"; so do {len(alike) - 1} more" if len(alike) > 1 else ""
+        more = f", and {len(alike) - 1} more such groups" if len(alike) > 1 else ""
         yield f"the column {name} has values that differ only in case or blanks: {shown}{more}"
 
 
 def _codes(name: str, texts: pd.Series) -> Iterator[str]:
-    """Yield a note if numbers were written with zeros before them, as codes are."""
+    """Yield a note if numbers were written with leading zeros, as codes are."""
     written = texts.str.strip()
     is_code = np.array([bool(re.fullmatch("[-+]?0[0-9]+", text)) for text in written], bool)
     if is_code.any():
         shortest = written.str.replace(r"^\+?(-?)0*(?=\d)", r"\1", regex=True)
         merged = shortest[is_code].isin(shortest[~is_code]).sum()
-        also = f"; {merged:,} count as the same as those without" if merged else ""
+        also = f"; {merged:,} now equal a value without the zeros" if merged else ""
         yield (
             f"the column {name} was read as numbers, but {is_code.sum():,} values begin with 0 as "
             f"codes do: {_examples(written[is_code])}{also}"
@@ -130,7 +129,7 @@ def _codes(name: str, texts: pd.Series) -> Iterator[str]:
 
 
 def _words_for_missing(name: str, values: pd.Series) -> Iterator[str]:
-    """Yield a note on words that often stand for missing values, and count as words here."""
+    """Yield a note on words that often stand for missing values but count as words here."""
     for word, count in values[values.isin(_table_files.NA_WORDS)].value_counts().items():
         yield (
             f"the column {name} has the word {word!r} in {count:,} rows, which counts like any "
@@ -139,7 +138,7 @@ def _words_for_missing(name: str, values: pd.Series) -> Iterator[str]:
 
 
 def _repeated_extremes(features: pd.DataFrame) -> Iterator[str]:
-    """Yield a note if numbers that are far from the rest repeat, as codes for missing ones do."""
+    """Yield a note if numbers far from the rest repeat, as codes for missing values do."""
     found: dict[float, list[str]] = {}
     for name, values in features.items():
         if values.dtype.kind in "iuf" and (code := _repeated_extreme(values.dropna().to_numpy())):
@@ -155,8 +154,11 @@ def _repeated_extremes(features: pd.DataFrame) -> Iterator[str]:
 
 
 def _repeated_extreme(values: np.ndarray) -> float | None:
-    """The least or largest number if it repeats, and is farther from the others than they are from
-    each other, or the only negative one; None: neither is so."""
+    """Return the least or largest number if it may be a code for missing values, else None.
+
+    It has to repeat, and to be farther from the others than they are from each other, or the only
+    negative number.
+    """
     numbers, counts = np.unique(values, return_counts=True)
     if len(numbers) < DIFFERENT:
         return None
@@ -177,8 +179,9 @@ def _fractions(name: str, values: pd.Series) -> Iterator[str]:
     if values.dtype.kind == "f" and (values % 1).any():
         example = values[values % 1 != 0].iloc[0]
         yield (
-            f"the column {name} has numbers with fractions, {example} for instance, and each "
-            f"of {values.nunique():,} different ones is a name: `task: regression` predicts numbers"
+            f"the column {name} has numbers with fractions, {example} for instance, and each of "
+            f"{values.nunique():,} different ones counts as a name; `task: regression` predicts "
+            "numbers"
         )
 
 
@@ -194,7 +197,7 @@ def _row_numbers(name: str, values: pd.Series) -> Iterator[str]:
         how = f"has {different:,} different numbers in {len(values):,} rows"
     else:
         return
-    yield f"the column {name} {how}: if it is no feature, write `drop: [{name}]`"
+    yield f"the column {name} {how}; if it is not a feature, set `drop: [{name}]`"
 
 
 def _examples(values: pd.Series) -> str:

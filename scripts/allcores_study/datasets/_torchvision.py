@@ -19,15 +19,15 @@ PAUSE = 5  # seconds between attempts
 
 
 def load(name: str, folder: str | Path, files: str) -> Samples:
-    """The Samples of a torchvision dataset, downloaded into a folder unless they are there.
+    """Return the Samples of a torchvision dataset, downloading its files unless they are there.
 
-    torchvision checks each file that it downloads, and those of CIFAR whenever it reads them,
-    against their published MD5 sums.
+    torchvision compares each file that it downloads with its published MD5 sum, and those of CIFAR
+    whenever it reads them.
 
     Args:
         name: the class in torchvision.datasets.
         folder: where the files are, or will be.
-        files: the original files, which can be put there by hand, for the message.
+        files: the original files, for the message: they can be put there by hand.
 
     Raises:
         ValueError: the files are missing or damaged, and cannot be downloaded.
@@ -39,14 +39,14 @@ def load(name: str, folder: str | Path, files: str) -> Samples:
         try:
             parts = [dataset_class(folder, train=train, download=True) for train in (True, False)]
             break
-        except Exception as error:  # URLError, RuntimeError, EOFError: as various as networks are
+        except Exception as error:  # URLError, RuntimeError, EOFError: networks fail in many ways
             if attempt == ATTEMPTS:
                 present = [
                     str(f.relative_to(folder)) for f in Path(folder).rglob("*") if f.is_file()
                 ]
                 raise ValueError(
                     f"could not get {name} ({error}). Without a network, put the original files "
-                    f"into {folder} by hand: {files}. It has now: "
+                    f"into {folder} by hand: {files}. It now contains: "
                     f"{', '.join(sorted(present)) or 'nothing'}"
                 ) from None
             print(f"attempt {attempt} of {ATTEMPTS} failed: {error}", flush=True)
@@ -64,13 +64,13 @@ def load(name: str, folder: str | Path, files: str) -> Samples:
 def unpack(folder: str | Path, contents: dict[str, str]) -> None:
     """Unpack the .gz files that were put into a folder, whoever compressed them.
 
-    torchvision accepts the published archives only; here, only their content counts.
+    torchvision accepts only the published archives; here only their content counts.
 
     Args:
         contents: name of each unpacked file -> its MD5 sum.
 
     Raises:
-        ValueError: a file has another content than the published one.
+        ValueError: the content of a file is not the published one.
     """
     for name, published in contents.items():
         file, packed = Path(folder) / name, Path(folder) / f"{name}.gz"

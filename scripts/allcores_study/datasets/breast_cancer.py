@@ -1,4 +1,4 @@
-"""569 tumours, 30 measures of their cell nuclei each, benign or malignant (Wolberg et al. 1995).
+"""569 tumours, benign or malignant, 30 measurements of cell nuclei each (Wolberg et al. 1995).
 
 The table comes with scikit-learn.
 """

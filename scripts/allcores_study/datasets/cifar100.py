@@ -1,4 +1,4 @@
-"""CIFAR-100: 60,000 colour photographs, 32 x 32, 100 classes, 10,000 of them the test set.
+"""CIFAR-100: 60,000 colour photographs, 32 x 32, in 100 classes; 10,000 are the test set.
 
 Krizhevsky 2009, through torchvision.
 """

@@ -1,4 +1,4 @@
-"""442 patients, 10 measures each, and the progress of diabetes after a year (Efron et al. 2004).
+"""442 patients, 10 measurements each; diabetes progression after a year (Efron et al. 2004).
 
 The table comes with scikit-learn. The targets are numbers, from 25 to 346.
 """

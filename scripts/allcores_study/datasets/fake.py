@@ -1,4 +1,4 @@
-"""Random images with random labels: only for timing, at any size; ImageNet's by default."""
+"""Random images with random labels, for timing only, of any size; ImageNet's by default."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def load(
     test: int = 0,
     seed: int = 0,
 ) -> Samples:
-    """count training images and test test images of size x size pixels."""
+    """`count` training images and `test` test images of size x size pixels."""
     total = count + test
     random = np.random.default_rng(seed)
     labels = np.concatenate([random.permutation(part) % classes for part in (count, test)])

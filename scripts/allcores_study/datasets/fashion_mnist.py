@@ -1,4 +1,4 @@
-"""Fashion-MNIST: 70,000 pictures of clothes, 28 x 28, 10,000 of them the test set.
+"""Fashion-MNIST: 70,000 pictures of clothes, 28 x 28; 10,000 are the test set.
 
 Xiao et al. 2017, through torchvision.
 """

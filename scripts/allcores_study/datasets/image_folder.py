@@ -1,8 +1,8 @@
 """Your own image files: one folder per class.
 
-`path/train/` and `path/test/` each hold one folder per class; without them `path` itself does, and
-the dataset has no test set. Images may be in subfolders; other files are ignored, and so are hidden
-ones. Images are turned as their cameras say, and where they are transparent they are white.
+`path/train/` and `path/test/` each hold one folder per class. Without them `path` itself does, and
+the dataset has no test set. Images may be in subfolders. Other files and hidden ones are ignored.
+Images are turned by their EXIF orientation, and transparent pixels become white.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ CHUNK = 64  # images read at a time
 ALLOWED = {"size": 1}
 SUFFIXES = {".bmp", ".gif", ".jfif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff"}
 SUFFIXES |= {".webp"}
-# Images that Pillow does not read everywhere, or that are not of pixels.
+# Images that Pillow does not read everywhere, or that do not consist of pixels.
 UNREADABLE = {".avif", ".cr2", ".dng", ".heic", ".heif", ".jp2", ".jxl", ".nef", ".psd", ".svg"}
-# Names of parts, which are not classes.
+# Names of folders that are parts, not classes.
 PARTS = {"train", "training", "val", "valid", "validation", "test", "testing"}
 
 
@@ -71,7 +71,7 @@ def load(folder: Path, *, path: str, size: int = 224) -> Samples:
 
 
 def _notes(path: Path, images: list[Path]) -> Iterator[str]:
-    """Yield sentences on what is read otherwise than one may expect, or is not read."""
+    """Yield sentences on what is not read, or not read as one may expect."""
     others = [file.suffix.lower() for file in _visible(path) if file.suffix.lower() in UNREADABLE]
     if others:
         yield f"not read: {len(others):,} files that end with {', '.join(sorted(set(others)))}"
@@ -84,7 +84,7 @@ def _notes(path: Path, images: list[Path]) -> Iterator[str]:
         )
     again = len(images) - len({_place_of(file) for file in images})
     if again:
-        yield f"{again:,} of {len(images):,} images are links to others of them"
+        yield f"{again:,} of {len(images):,} images are links to other images"
     paged, transparent, deep = (sum(counts) for counts in zip(*map(_header, images), strict=True))
     if paged:
         yield f"{paged:,} of {len(images):,} images have several pages: the first is read"
@@ -100,7 +100,7 @@ def _place_of(file: Path) -> tuple[int, int]:
 
 
 def _header(file: Path) -> tuple[bool, bool, bool]:
-    """(whether an image has several pages or frames, is transparent, has 16 bits per channel).
+    """Return whether an image has (several pages or frames, transparency, 16 bits per channel).
 
     read_image() reports what cannot be read.
     """
@@ -108,25 +108,25 @@ def _header(file: Path) -> tuple[bool, bool, bool]:
 
     try:
         with Image.open(file) as image:
-            # Pillow tells of 16 bits only how it will decode them to 8, such as by RGB;16B.
+            # 16 bits show only in how Pillow will decode them to 8, such as by RGB;16B.
             is_deep = any(";16" in str(tile) for tile in image.tile)
             return getattr(image, "n_frames", 1) > 1, _is_transparent(image), is_deep
-    except Exception:  # as various as damaged images are
+    except Exception:  # damaged images raise many kinds of errors
         return False, False, False
 
 
 def _is_transparent(image: Image.Image) -> bool:
-    """Whether some pixel is not opaque; many images have an alpha channel without one."""
+    """Return whether some pixel is not opaque; many images have an alpha channel but none such."""
     if not image.has_transparency_data:
         return False
     return image.convert("RGBA").getchannel("A").getextrema()[0] < 255  # type: ignore[operator]
 
 
 def _parts(path: str | Path) -> list[dict[str, list[Path]]]:
-    """[{class: its images}, ...]: one for training and, if there is one, one for testing.
+    """Return [{class: its images}, ...]: one for training and, if there is one, one for testing.
 
     Raises:
-        ValueError: path is not as this module's docstring says.
+        ValueError: path is not as this module's docstring describes.
     """
     path = Path(path)
     if not path.is_dir():
@@ -162,13 +162,13 @@ def _classes(folder: Path) -> dict[str, list[Path]]:
 
 
 def _folders(path: Path) -> set[str]:
-    """The names of the folders in a folder, but for hidden ones, such as .ipynb_checkpoints."""
+    """Return the names of the folders in a folder, except hidden ones like .ipynb_checkpoints."""
     folders = {entry.name for entry in path.iterdir() if entry.is_dir()}
     return {name for name in folders if not name.startswith(".")}
 
 
 def images_below(folder: Path) -> list[Path]:
-    """The image files in a folder and its subfolders, sorted; none that is hidden."""
+    """Return the image files in a folder and its subfolders, sorted, except hidden ones."""
     return [file for file in _visible(folder) if file.suffix.lower() in SUFFIXES]
 
 
@@ -180,7 +180,7 @@ def _visible(folder: Path) -> list[Path]:
 
 
 def read_image(file: Path, size: int) -> np.ndarray:
-    """The image in a file, (3, size, size) uint8.
+    """Return the image in a file, (3, size, size) uint8.
 
     Raises:
         ValueError: it cannot be read.
@@ -194,13 +194,13 @@ def read_image(file: Path, size: int) -> np.ndarray:
                 if image.mode.startswith(("I", "F")):
                     raise ValueError(f"mode {image.mode}; expected 8 bits per channel")
                 fitted = ImageOps.fit(_on_white(ImageOps.exif_transpose(image)), (size, size))
-        except Exception as error:  # as various as damaged images are
+        except Exception as error:  # damaged images raise many kinds of errors
             raise ValueError(f"{file}: {error}") from None
     return np.asarray(fitted).transpose(2, 0, 1)
 
 
 def _on_white(image: Image.Image) -> Image.Image:
-    """An image in red, green and blue, with white where it is transparent."""
+    """Return an image in red, green and blue, with white where it is transparent."""
     from PIL import Image
 
     if not image.has_transparency_data:

@@ -1,8 +1,8 @@
 """Your own images with a mask each: a class for every pixel.
 
-Two folders: in one the images, in the other the masks, files with the same names but for what comes
-after the dot. A mask is an image of one channel, or with a palette, whose values are class numbers
-from 0; 255 stands for no class.
+One folder holds the images, the other the masks, in files with the same names except for the
+extension. A mask is an image with one channel or a palette whose values are class numbers from 0;
+255 stands for no class.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def metadata(path: str, masks: str, classes: list[Any], size: int = 128) -> Meta
 
 
 def _names(path: str, classes: Any) -> list[str]:
-    """The names of the classes.
+    """Return the names of the classes.
 
     Raises:
-        ValueError: they are no list of 2 to 255 different texts.
+        ValueError: they are not a list of 2 to 255 different texts.
     """
     are_texts = isinstance(classes, list) and all(isinstance(name, str | int) for name in classes)
     names = list(map(str, classes)) if are_texts else []
@@ -61,11 +61,10 @@ def _names(path: str, classes: Any) -> list[str]:
 
 
 def load(folder: Path, *, path: str, masks: str, classes: list[Any], size: int = 128) -> Samples:
-    """The images in the folder at path and their masks, cropped at the centre and scaled to
-    size x size, masks without mixing their values.
+    """Images and masks, cropped at the centre and scaled to size x size without mixing classes.
 
     Args:
-        classes: their names, in the order of their numbers.
+        classes: names of the classes, in the order of their numbers.
 
     Raises:
         ValueError: there is no such folder, a file has no partner, or a mask has other values.
@@ -80,7 +79,7 @@ def load(folder: Path, *, path: str, masks: str, classes: list[Any], size: int =
     found = np.unique(targets[targets != WITHOUT_CLASS])
     if len(found) < 2:
         one = f"the class {names[found[0]]}" if len(found) else "no class"
-        raise ValueError(f"{masks}: all pixels of all masks have {one}; expected two at least")
+        raise ValueError(f"{masks}: all pixels of all masks have {one}; expected at least two")
     return Samples(
         shape=(len(pairs), 3, size, size),
         chunks=(
@@ -97,7 +96,7 @@ def load(folder: Path, *, path: str, masks: str, classes: list[Any], size: int =
 
 
 def _pairs(path: str, masks: str) -> list[tuple[Path, Path]]:
-    """[(image, mask), ...] by their names.
+    """Return [(image, mask), ...], matched by their names.
 
     Raises:
         ValueError: a folder is missing, or a file has no partner.
@@ -109,13 +108,13 @@ def _pairs(path: str, masks: str) -> list[tuple[Path, Path]]:
         files = image_folder.images_below(folder)
         named = {str(file.relative_to(folder).with_suffix("")): file for file in files}
         if len(named) < len(files):
-            raise ValueError(f"{folder}: has files whose names differ in what follows the dot only")
+            raise ValueError(f"{folder}: has files whose names differ only in the extension")
         found.append(named)
     images, answers = found
     if alone := sorted(images.keys() ^ answers.keys()):
         kind, other = ("image", masks) if alone[0] in images else ("mask", path)
         raise ValueError(
-            f"the {kind} {alone[0]} has no partner in {other}: {len(alone)} such files"
+            f"the {kind} {alone[0]} has no partner in {other} ({len(alone)} such files)"
         )
     if not images:
         raise ValueError(f"{path}: there is no image in it")
@@ -123,7 +122,7 @@ def _pairs(path: str, masks: str) -> list[tuple[Path, Path]]:
 
 
 def _refuse_other_shape(image: Path, mask: Path) -> None:
-    """Check that an image and its mask have one aspect, up to a pixel, both turned as they say."""
+    """Check that an image and its mask, each turned upright, have the same aspect up to a pixel."""
     from PIL import Image
 
     sizes = []
@@ -132,21 +131,21 @@ def _refuse_other_shape(image: Path, mask: Path) -> None:
             with Image.open(file) as opened:
                 is_turned = opened.getexif().get(0x0112, 1) > 4  # Orientation
                 sizes.append(opened.size[::-1] if is_turned else opened.size)
-        except Exception as error:  # as various as damaged images are
+        except Exception as error:  # damaged images raise many kinds of errors
             raise ValueError(f"{file}: {error}") from None
     (width, height), (mask_width, mask_height) = sizes
     if abs(width * mask_height - height * mask_width) > max(width, height, mask_width, mask_height):
         raise ValueError(
             f"{image} is {width} x {height} pixels and its mask {mask} {mask_width} x "
-            f"{mask_height}; expected one shape"
+            f"{mask_height}; expected the same shape"
         )
 
 
 def _read_mask(file: Path, size: int, classes: int) -> np.ndarray:
-    """The mask in a file, (size, size) uint8.
+    """Return the mask in a file, (size, size) uint8.
 
     Raises:
-        ValueError: it cannot be read, or has a number that is no class.
+        ValueError: it cannot be read, or has a number that is not a class.
     """
     from PIL import Image, ImageOps
 
@@ -157,14 +156,14 @@ def _read_mask(file: Path, size: int, classes: int) -> np.ndarray:
                 if image.format in LOSSY:
                     raise ValueError(
                         f"{image.format} loses the exact class numbers; expected PNG, or another "
-                        "format without loss"
+                        "lossless format"
                     )
                 if image.mode not in PLAIN_MODES:
                     raise ValueError(f"mode {image.mode}; expected one channel of class numbers")
                 turned = ImageOps.exif_transpose(image)
                 fitted = ImageOps.fit(turned, (size, size), method=Image.Resampling.NEAREST)
                 mask = np.asarray(fitted).astype(np.uint8)
-        except Exception as error:  # as various as damaged images are
+        except Exception as error:  # damaged images raise many kinds of errors
             raise ValueError(f"{file}: {error}") from None
     try:
         return tasks.named(TASK, classes).checked(mask[None])[0]

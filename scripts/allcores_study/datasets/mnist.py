@@ -1,4 +1,4 @@
-"""MNIST: 70,000 handwritten digits, 28 x 28, 10,000 of them the test set.
+"""MNIST: 70,000 handwritten digits, 28 x 28; 10,000 are the test set.
 
 LeCun et al. 1998, through torchvision.
 """

@@ -1,14 +1,19 @@
 """Your own arrays: a file that numpy.savez wrote, or a folder of files that numpy.save wrote.
 
-It has `images`, uint8, (N, H, W) or (N, C, H, W), or else `inputs` of any real type and shape: (N,
-F) rows of a table, (N, C, L) signals, (N, C, H, W); and `labels`, (N,) integers from 0 without a
-gap in the training samples, or, for `task: regression`, `targets`, (N,) numbers or (N, T) of
-several, or, for `task: multilabel`, `labels`, (N, T) zeros and ones, or, for `task: segmentation`,
-`masks`, (N, H, W) class numbers. For `task: reconstruction` there is no answer. A test set of your
-own has the same names with the prefix `test_`. With `groups`, (N,) integers, one per training
-sample, samples of one group are held out together; with `times`, (N,) numbers or dates, held-out
-samples come after those that are trained on. In a folder every array is a file, such as inputs.npy,
-which is read in parts.
+The inputs are `images`, uint8, (N, H, W) or (N, C, H, W), or else `inputs` of any real type and
+shape: (N, F) rows of a table, (N, C, L) signals, (N, C, H, W) images. The answers depend on the
+task:
+
+* classification: `labels`, (N,) integers from 0 without a gap in the training samples;
+* regression: `targets`, (N,) numbers, or (N, T) for several;
+* multilabel: `labels`, (N, T) zeros and ones;
+* segmentation: `masks`, (N, H, W) class numbers;
+* reconstruction: none.
+
+Your own test set has the same names with the prefix `test_`. With `groups`, (N,) integers, one per
+training sample, samples of one group are held out together; with `times`, (N,) numbers or dates,
+held-out samples come after those that are trained on. In a folder every array is a file, such as
+inputs.npy, which is read in parts.
 """
 
 from __future__ import annotations
@@ -37,9 +42,9 @@ ALLOWED = {
     "vocabulary": 1,
 }
 PARTS = ("", "test_")
-# Arrays of which each part needs one, and optional arrays of the training samples.
+# Each part needs one of INPUTS; the training samples may have OF_TRAINING.
 INPUTS, OF_TRAINING = ("inputs", "images"), ("groups", "times")
-# The array of the answers of each task; a reconstruction has none.
+# The array that holds the answers of each task; reconstruction has none.
 ANSWER = {
     "classification": "labels",
     "regression": "targets",
@@ -47,7 +52,7 @@ ANSWER = {
     "segmentation": "masks",
 }
 ANSWERS = tuple(dict.fromkeys(ANSWER.values()))
-# Numbers that are read at once.
+# How many numbers are read at once.
 CHUNK = 1 << 24
 # A last axis up to this size may be the channels of (N, H, W, C), if the second axis is larger.
 MOST_COLOURS = 4
@@ -70,13 +75,13 @@ def load(
     inputs: str = "numbers",
     vocabulary: int | None = None,
 ) -> Samples:
-    """The arrays in the file at path.
+    """The arrays in the file or folder at path.
 
     Args:
-        scale: whether networks get the inputs scaled; False: as they are.
-        inputs: "tokens": the inputs are (N, L) integers from 0, the numbers of words, say, and stay
-            integers; a sequence that is shorter than the longest ends with zeros.
-        vocabulary: how many different tokens there are; None: as many as the largest number needs.
+        scale: whether networks get scaled inputs; False: they get them as they are.
+        inputs: "tokens": the inputs are (N, L) integers from 0, such as the numbers of words, and
+            stay integers; a sequence that is shorter than the longest ends with zeros.
+        vocabulary: number of different tokens; None: as many as the largest number needs.
 
     Raises:
         ValueError: the file lacks an array, or one has another shape, type or values.
@@ -84,7 +89,7 @@ def load(
     if task == "reconstruction" and inputs == "tokens":
         raise ValueError(
             f"{path}: found `inputs: tokens` and `task: reconstruction`, which measures squared "
-            "errors: of word numbers they mean nothing"
+            "errors; these mean nothing for token numbers"
         )
     file = _File(path, task, inputs == "tokens")
     if not scale and file.kind == "images":
@@ -107,7 +112,7 @@ def load(
 
 
 def _own_task(file: _File, task: str) -> Any:
-    """The Task, where classes or numbers do not say it."""
+    """Return the Task, unless it is the usual one for classes or numbers: then None."""
     if task == "reconstruction":
         return tasks.named(task, math.prod(file.shapes[0][1:]))
     if task in ("multilabel", "segmentation"):
@@ -116,10 +121,10 @@ def _own_task(file: _File, task: str) -> Any:
 
 
 def _vocabulary(file: _File, size: int | None) -> tokens.Vocabulary:
-    """The Vocabulary of tokens.
+    """Return the Vocabulary of tokens.
 
     Raises:
-        ValueError: a number is negative, or has no place in a vocabulary of that size.
+        ValueError: a number is negative, or too large for a vocabulary of that size.
     """
     parts = range(len(file.shapes))
     ends = [[(chunk.min(), chunk.max()) for chunk in file.inputs(part)] for part in parts]
@@ -145,13 +150,13 @@ def _notes(file: _File, scale: bool) -> Iterator[str]:
     if file.dtype == np.float32 and file.inputs_dtype.kind in "iu" and scale:
         yield (
             f"the inputs are whole numbers ({file.inputs_dtype}) and are scaled as measurements "
-            "are; if they stand for words or categories: `inputs: tokens`"
+            "are; if they stand for words or categories, set `inputs: tokens`"
         )
     yield from notes_on_groups(file.groups, file.targets[0], file.is_of_classes or None)
 
 
 def unused(path: str | Path, names: Iterable[str]) -> list[str]:
-    """The names of arrays that are not used.
+    """Return the names of arrays that are not used.
 
     Raises:
         ValueError: one is nearly the name of a used array, or there are both names of inputs.
@@ -160,23 +165,23 @@ def unused(path: str | Path, names: Iterable[str]) -> list[str]:
     others = [name for name in names if name not in known]
     for name in others:
         if close := difflib.get_close_matches(name, known, n=1, cutoff=0.8):
-            raise ValueError(f"{path}: has an array {name}; expected it to be called {close[0]}")
+            raise ValueError(f"{path}: unknown array {name}; did you mean {close[0]}?")
     if set(INPUTS) <= set(names):
         raise ValueError(f"{path}: has {' and '.join(INPUTS)}; expected one of them")
     return others
 
 
 class _File:
-    """The arrays of an archive, except the inputs, which are not read yet.
+    """The arrays of a file or folder, except the inputs, which are not read yet.
 
     Attributes:
-        shapes: of the inputs of each part, (N, ...).
-        targets: of each part.
+        shapes: shape of the inputs of each part, (N, ...).
+        targets: targets of each part.
         groups, times: of the training samples, or None.
         unused: names of unused arrays.
         are_tokens: whether the inputs are tokens.
-        dtype: of the inputs in the prepared dataset.
-        inputs_dtype: as they are in the file.
+        dtype: dtype of the inputs in the prepared dataset.
+        inputs_dtype: dtype of the inputs in the file.
     """
 
     def __init__(self, path: str, task: str, are_tokens: bool) -> None:
@@ -259,19 +264,19 @@ class _File:
         if least < 0 or most >= size:
             raise ValueError(
                 f"{self.path}: found tokens from {least} to {most}; expected numbers from 0 to "
-                f"{size - 1}, by `vocabulary` or else by the training samples"
+                f"{size - 1}, as set by `vocabulary` or else by the training samples"
             )
 
     def _refuse_unfit(self, name: str, samples: np.ndarray) -> None:
-        """Check samples from all over the file, by column, or signals as a whole."""
+        """Check samples from the whole file: a table column by column, other inputs as a whole."""
         columns = samples if samples.ndim == 2 else samples.reshape(-1, 1)
         columns = columns[np.isfinite(columns).all(axis=1)]  # inputs() reports the others
         problem = unfit(columns) if len(columns) else None
         if problem:
             column, reason = problem
             raise ValueError(
-                f"{self.path}: {name} holds (in column {column}) {reason}; expected another unit, "
-                "or a common offset to be subtracted"
+                f"{self.path}: {name} holds (in column {column}) {reason}; use another unit, or "
+                "subtract a common offset"
             )
 
     def _shape(self, name: str) -> tuple[int, ...]:
@@ -279,15 +284,15 @@ class _File:
         if self.kind == "inputs":
             if dtype.kind not in "fiub" or len(shape) < 2 or 0 in shape:
                 raise ValueError(
-                    f"{self.path}: {name} must be numbers of the shape (N, ...), none of it 0; "
+                    f"{self.path}: {name} must be numbers of the shape (N, ...), and not empty; "
                     f"found {dtype}, {shape}"
                 )
             return shape
         if dtype != np.uint8 or len(shape) not in (3, 4) or 0 in shape:
             raise ValueError(
-                f"{self.path}: {name} must be uint8, (N, H, W) or (N, C, H, W), none of it 0; "
-                f"found {dtype}, {shape}. Images of other numbers are called inputs and have the "
-                "shape (N, C, H, W), which `images[:, None]` makes of (N, H, W)"
+                f"{self.path}: {name} must be uint8, (N, H, W) or (N, C, H, W), and not empty; "
+                f"found {dtype}, {shape}. Save images of other numbers as `inputs` of the shape "
+                "(N, C, H, W); `images[:, None]` turns (N, H, W) into that"
             )
         if len(shape) == 4 and shape[3] <= MOST_COLOURS < shape[1]:
             raise ValueError(
@@ -304,11 +309,11 @@ class _File:
                 f"found {labels.dtype}, {labels.shape}"
             )
         if labels.max() >= count:
-            raise ValueError(f"{self.path}: {name} up to {labels.max()} for {count} samples")
+            raise ValueError(f"{self.path}: {name} go up to {labels.max()} for {count} samples")
         return labels.astype(np.int64)
 
     def output_names(self) -> list[str] | None:
-        """Of several numbers, labels, or classes of pixels that are predicted, else None."""
+        """Return the names of several numbers or labels, or of the classes of pixels, else None."""
         if self.task == "segmentation":
             numbers = np.unique(self.targets[0])
             return [f"class {at}" for at in range(int(numbers[numbers != WITHOUT_CLASS].max()) + 1)]
@@ -320,16 +325,16 @@ class _File:
         masks, expected = read_arrays(self.path, name), (count, *self.shapes[0][2:])
         if masks.shape != expected or len(expected) != 3 or masks.dtype.kind not in "iub":
             raise ValueError(
-                f"{self.path}: {name} must be class numbers (N, H, W) of (N, C, H, W); found "
-                f"{masks.dtype}, {masks.shape}, and {self.kind} {self.shapes[0]}"
+                f"{self.path}: {name} must be class numbers (N, H, W) for inputs (N, C, H, W); "
+                f"found {masks.dtype}, {masks.shape}, and {self.kind} {self.shapes[0]}"
             )
         of_classes = masks[masks != WITHOUT_CLASS]
         least, most = (of_classes.min(), of_classes.max()) if of_classes.size else (0, 0)
         is_test = name.startswith(PARTS[1])
         if least < 0 or most > WITHOUT_CLASS or not (most or is_test):
             raise ValueError(
-                f"{self.path}: {name} holds class numbers from {least} to {most}; expected two "
-                f"classes at least, from 0, or {WITHOUT_CLASS} where there is no class"
+                f"{self.path}: {name} holds class numbers from {least} to {most}; expected at "
+                f"least two classes, from 0, or {WITHOUT_CLASS} where there is no class"
             )
         return masks.astype(np.uint8)
 
@@ -364,10 +369,10 @@ class _File:
         return targets.astype(np.float64)
 
     def _of_samples(self, name: str, kinds: str, expected: str) -> np.ndarray | None:
-        """An array with a value per training sample, or None.
+        """Return an array with a value per training sample, or None.
 
         Args:
-            kinds: allowed dtype.kind of numpy.
+            kinds: allowed values of numpy's dtype.kind.
             expected: the same in words.
         """
         if name not in self.names:
@@ -388,7 +393,7 @@ def _check_masks(path: str, masks: list[np.ndarray], classes: int) -> None:
         for part in masks:
             tasks.named("segmentation", classes).checked(part)
     except ValueError as error:
-        raise ValueError(f"{path}: test_masks, by the classes of the others: {error}") from None
+        raise ValueError(f"{path}: test_masks do not fit the training masks: {error}") from None
 
 
 def _check_classes(path: str, labels: list[np.ndarray]) -> None:
@@ -396,11 +401,11 @@ def _check_classes(path: str, labels: list[np.ndarray]) -> None:
     if len(classes) < 2 or classes[-1] != len(classes) - 1:
         missing = next((k for k, label in enumerate(classes) if k != label), len(classes))
         raise ValueError(
-            f"{path}: labels must be 0, 1, ... with a sample for each, two at least; found "
+            f"{path}: labels must be 0, 1, ... with a sample for each, and at least two; found "
             f"{len(classes)} different ones up to {classes[-1]}, without {missing}"
         )
     if len(labels) == 2 and labels[1].max() > classes[-1]:
         raise ValueError(
-            f"{path}: test_labels up to {labels[1].max()}; the training samples have 0 to "
+            f"{path}: test_labels go up to {labels[1].max()}; the training samples have 0 to "
             f"{classes[-1]}"
         )

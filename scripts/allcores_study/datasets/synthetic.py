@@ -49,7 +49,7 @@ def load(
     noise: float = 1.0,
     seed: int = 0,
 ) -> Samples:
-    """count training images and test test images of size x size pixels.
+    """`count` training images and `test` test images of size x size pixels.
 
     Args:
         noise: standard deviation of the noise, relative to the patterns.
@@ -71,7 +71,7 @@ def load(
 
 
 def _patterns(random: np.random.Generator, classes: int, channels: int, size: int) -> np.ndarray:
-    """(classes, channels, size, size) float64, mean 0, standard deviation 1, low frequencies."""
+    """Return smooth patterns, (classes, channels, size, size) float64, of mean 0 and spread 1."""
     spectrum = np.zeros((classes, channels, size, size), complex)
     low = min(4, size)
     shape = (classes, channels, low, low)

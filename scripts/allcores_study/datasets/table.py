@@ -1,9 +1,9 @@
 """Your own table, a CSV or Parquet file: one column is the target, the others are features.
 
-Numbers are scaled by the mean and standard deviation of the training part of each fold; texts and
+Numbers are scaled by the mean and standard deviation of the training part of each fold. Texts and
 truth values become one indicator per category. Missing values are an error, unless `missing: mean`
-replaces them by the mean of the training part (texts: by no category). An empty cell is missing,
-and what `missing_values` lists.
+replaces them by the mean of the training part (texts: by no category). Empty cells are missing, and
+so is what `missing_values` lists.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ ALLOWED = {
     "missing": ("error", "mean"),
     "header": (True, False),
 }
-# Files of more bytes are only read when they are prepared.
+# Files with more bytes are read only when they are prepared.
 LARGE = 1 << 25
 # A column of texts holds names or dates if it has more than FEW_CATEGORIES, and more than
 # MOST_CATEGORIES or more than half as many categories as rows.
@@ -38,11 +38,11 @@ SHOWN = 5  # values in a message
 
 
 class UnusableFeaturesError(ValueError):
-    """Features that cannot be used, of rows whose targets can.
+    """The features of a table cannot be used, but the targets can.
 
     Attributes:
         answers: what answers_of() returned.
-        metadata: Metadata by which splits can be checked nevertheless; metadata() sets it.
+        metadata: Metadata by which splits can still be checked; metadata() sets it.
     """
 
     answers: dict[str, Any]
@@ -50,10 +50,10 @@ class UnusableFeaturesError(ValueError):
 
 
 def metadata(path: str, target: Any, **options: Any) -> Metadata | None:
-    """The Metadata of a table; None: the file is large and only read by load().
+    """Return the Metadata of a table; None: the file is large and only load() reads it.
 
     Args:
-        path, target, options: of load().
+        path, target, options: as in load().
 
     Raises:
         ValueError, OSError: see load().
@@ -84,12 +84,12 @@ def load(
     """The table in the file at path.
 
     Args:
-        target: the column that is predicted; of numbers, a list of several, too.
+        target: the column to predict; for regression and multilabel, also a list of several.
         drop: columns that are not features.
         groups: a column, not a feature; rows with the same value are held out together.
         time: a column of numbers or dates, not a feature; held-out rows come after those that are
             trained on.
-        missing: error, or mean, which stands for missing numbers.
+        missing: "error", or "mean", which replaces missing numbers.
         missing_values: numbers and texts that stand for a missing value, such as -999.
         header: see _table_files.read().
 
@@ -119,13 +119,13 @@ def _with_features(
     missing: str,
     header: bool | None,
 ) -> Samples:
-    """The Samples of rows whose targets are known; arguments as of load() and notes_of()."""
+    """Return the Samples of rows whose targets are known; arguments as in load(), notes_of()."""
     features = frame.drop(columns=list({*used, *drop}))
     _refuse_unnamed(path, features)
     if frame.empty or features.columns.empty:
         raise ValueError(f"{path}: has {len(frame)} rows and {len(features.columns)} features")
     if missing == "error":
-        refuse_missing(path, features, "`missing: mean` would put the mean there")
+        refuse_missing(path, features, "`missing: mean` replaces them by the mean")
     columns = columns_of(path, features)
     inputs = encoded(path, features, columns)
     _refuse_unfit(path, features, columns)
@@ -142,12 +142,12 @@ def _with_features(
 def notes_of(
     path: str, frame: DataFrame, features: DataFrame, named: list[str], header: bool | None
 ) -> list[str]:
-    """The notes on a table, each in a line.
+    """Return the notes on a table, one line each.
 
     Args:
-        features: those columns of the frame that are features.
+        features: the columns of the frame that are features.
         named: other columns whose values are names: of classes, of groups.
-        header: as of load().
+        header: as in load().
     """
     codes = _whole_numbers_as_texts(path, frame[[*named, *features]], header)
     return _table_notes.of(frame, features, named, codes)
@@ -162,11 +162,13 @@ def answers_of(
     time: str | None,
     drop: Sequence[str] = (),
 ) -> tuple[dict[str, Any], list[str]]:
-    """Targets and split of the rows: ({field of Samples: value}, the names of
-    the columns that say it).
+    """Return the targets and the split of the rows.
 
     Args:
-        target, task, groups, time, drop: of load().
+        target, task, groups, time, drop: as in load().
+
+    Returns:
+        ({field of Samples: value}, the names of the columns that these are read from)
 
     Raises:
         ValueError: there is no such column, or it cannot be predicted or split by.
@@ -182,7 +184,7 @@ def answers_of(
             found = ", ".join(map(repr, frame.columns))
             hint = _table_files.hint_at_header(frame)
             raise ValueError(f"{path}: has no column {column!r}; found {found}{hint}")
-    refuse_missing(path, frame[used], "remove these rows: they are needed")
+    refuse_missing(path, frame[used], "remove these rows: the values are needed")
     if task != "classification":
         columns_of_targets = [_target(path, frame[name], task) for name in targets_named]
         targets, classes = np.stack(columns_of_targets, axis=1), None
@@ -192,7 +194,7 @@ def answers_of(
         targets, classes = _classes(path, frame[target])
         if len(classes) < 2:
             found = f"a single value, {classes[0]}" if classes else "no value"
-            raise ValueError(f"{path}: the column {target} has {found}")
+            raise ValueError(f"{path}: the column {target} has {found}; expected at least two")
     return {
         "targets": targets,
         "classes": classes,
@@ -205,7 +207,7 @@ def answers_of(
 
 
 def _whole_numbers_as_texts(path: str, frame: DataFrame, header: bool | None) -> dict[str, Series]:
-    """Columns of whole numbers of a CSV, perhaps with gaps -> their values as they are written."""
+    """Return whole-number columns of a CSV, perhaps with gaps -> their values as written."""
     import pandas as pd
 
     whole = [
@@ -221,13 +223,13 @@ def _whole_numbers_as_texts(path: str, frame: DataFrame, header: bool | None) ->
 
 
 def _is_whole(values: Series) -> bool:
-    """Whether a column of floats has gaps, and else whole numbers."""
+    """Return whether a column of floats has gaps and otherwise only whole numbers."""
     present = values.dropna()
     return 0 < len(present) < len(values) and not (present % 1).any()
 
 
 def columns_of(path: str, features: DataFrame) -> list[dict[str, Any]]:
-    """The features of the encoded table, see Samples.columns.
+    """Return the features of the encoded table, see Samples.columns.
 
     Raises:
         ValueError: a column holds neither numbers nor categories.
@@ -248,7 +250,7 @@ def columns_of(path: str, features: DataFrame) -> list[dict[str, Any]]:
             hint = _table_notes.of_almost_numbers(present)
             unusable[name] = (
                 f"has {len(categories):,} different texts in {len(present):,} rows, "
-                f"{categories[0]!r} for instance, which are no categories{hint and f' ({hint})'}"
+                f"{categories[0]!r} for instance: too many for categories{hint and f' ({hint})'}"
             )
         columns += [{"name": str(name), "category": category} for category in categories]
     if unusable:
@@ -266,13 +268,13 @@ def encoded(
     unknown_as_none: bool = False,
     unseen: Collection[int] = (),
 ) -> np.ndarray:
-    """The rows of a table as (N, F) float32, NaN where a number is missing.
+    """Return the rows of a table as (N, F) float32, with NaN where a number is missing.
 
     Args:
-        features: pandas.DataFrame with these columns, and perhaps others.
-        columns: columns_of() this table or an earlier one.
+        features: a table with these columns, and perhaps others.
+        columns: what columns_of() returned for this table or an earlier one.
         unknown_as_none: whether an unknown category counts as none of them.
-        unseen: positions of columns whose category is unknown, too.
+        unseen: positions of columns whose category also counts as unknown.
 
     Raises:
         ValueError: a column is missing, of another kind than before, or has unknown categories.
@@ -300,7 +302,7 @@ def encoded(
 
 
 def _texts(values: Series, known: set[str]) -> Series:
-    """A column of categories as texts; missing values stay missing."""
+    """Return a column of categories as texts; missing values stay missing."""
     if known <= {"False", "True"} and values.dtype.kind in "iuf":
         names = {0: "False", 1: "True"}
         values = values.map(lambda value: names.get(value, value), na_action="ignore")
@@ -319,7 +321,7 @@ def _refuse_unknown(path: str | Path, texts: Series, known: set[str]) -> None:
 
 
 def _times(path: str, values: Series) -> np.ndarray:
-    """A column of numbers or dates as numbers."""
+    """Return a column of numbers or dates as numbers."""
     import pandas as pd
 
     try:
@@ -336,7 +338,7 @@ def _times(path: str, values: Series) -> np.ndarray:
 
 
 def _classes(path: str, values: Series) -> tuple[np.ndarray, list[str]]:
-    """(the class number of each row, the names of the classes)."""
+    """Return (the class number of each row, the names of the classes)."""
     import pandas as pd
 
     try:
@@ -347,7 +349,7 @@ def _classes(path: str, values: Series) -> tuple[np.ndarray, list[str]]:
 
 
 def numbers(path: str | Path, values: Series) -> np.ndarray:
-    """A column as float64; missing values are NaN."""
+    """Return a column as float64; missing values are NaN."""
     import pandas as pd
 
     try:
@@ -368,12 +370,12 @@ def numbers(path: str | Path, values: Series) -> np.ndarray:
 
 
 def _refuse_unnamed(path: str, features: DataFrame) -> None:
-    """Refuse the column that pandas makes of an index in a CSV."""
+    """Refuse the column that pandas makes from an index in a CSV."""
     for name in features:
         if Path(path).suffix == ".csv" and re.fullmatch(r"Unnamed: \d+", name):
             raise ValueError(
-                f"{path}: a column has no name, perhaps an index that was written, too; expected a "
-                f'name, or `drop: ["{name}"]`'
+                f"{path}: a column has no name, perhaps because an index was written to the file; "
+                f'expected a name, or `drop: ["{name}"]`'
             )
 
 
@@ -383,19 +385,19 @@ def _refuse_unfit(path: str, features: DataFrame, columns: list[dict[str, Any]])
         problem = unfit(values[~np.isnan(values)][:, None]) if not np.isnan(values).all() else None
         if problem:
             raise ValueError(
-                f"{path}: the column {name} holds {problem[1]}; expected another unit, a "
-                "common offset to be subtracted, or `drop`"
+                f"{path}: the column {name} holds {problem[1]}; use another unit, subtract a "
+                "common offset, or `drop` the column"
             )
 
 
 def _exact(path: str | Path, values: Series) -> np.ndarray:
-    """A column of numbers; integers stay integers, which float64 might round."""
+    """Return a column of numbers; integers stay integers, because float64 might round them."""
     is_whole = values.dtype.kind in "iu" and isinstance(values.dtype, np.dtype)
     return values.to_numpy() if is_whole else numbers(path, values)
 
 
 def _targets_named(path: str, target: Any, task: str) -> list[str]:
-    """The names of the columns that are predicted."""
+    """Return the names of the columns to predict."""
     if isinstance(target, list):
         names, fits = target, len({*map(str, target)}) == len(target) > 1
         fits = fits and task != "classification"
@@ -404,13 +406,13 @@ def _targets_named(path: str, target: Any, task: str) -> list[str]:
     if not fits:
         raise ValueError(
             f"{path}: found target {target}; expected a column, or, for `task: regression` or "
-            "`multilabel`, a list of several, none of them twice"
+            "`multilabel`, a list of several different ones"
         )
     return names
 
 
 def _target(path: str, values: Series, task: str) -> np.ndarray:
-    """A column of numbers, or of zeros and ones, that can be predicted."""
+    """Return a column of numbers, or of zeros and ones, that can be predicted."""
     numbers = _exact(path, values)
     try:
         tasks.named(task, 1).checked(numbers if task == "regression" else numbers[:, None])
@@ -420,11 +422,11 @@ def _target(path: str, values: Series, task: str) -> np.ndarray:
 
 
 def refuse_missing(path: str | Path, frame: DataFrame, remedy: str) -> None:
-    """Raise a ValueError that names the columns with missing values, and their first row."""
+    """Raise a ValueError that lists the columns with missing values and their first row."""
     gaps = [(name, np.flatnonzero(values.isna())) for name, values in frame.items()]
     listed = [f"{name} in {len(rows)}, first in row {rows[0]}" for name, rows in gaps if len(rows)]
     if listed:
         raise ValueError(
-            f"{path}: columns that have no value in some of {len(frame)} rows (counted from 0): "
+            f"{path}: some of {len(frame)} rows (counted from 0) have missing values: "
             f"{'; '.join(listed)}; {remedy}"
         )

@@ -1,8 +1,8 @@
 """Your own texts, a column of a CSV or Parquet file, as sequences of words or characters.
 
-Words are in lower case, punctuation marks are words, too. Which ones a network knows is decided by
-the training part of each fold: the most frequent ones; the others count as one, unknown word.
-Another column, or several, are the target.
+Words are in lower case; punctuation marks also count as words. A network knows the most frequent
+words in the training part of its fold; all others count as one, the unknown word. Another column,
+or several, are the target.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ ALLOWED = {
     "vocabulary": 1,
     "header": (True, False),
 }
-WORD, MOSTLY = 5, 0.9  # longer texts of one word are hardly words, and so many are nearly all
+WORD, MOSTLY = 5, 0.9  # characters of a text that is hardly one word; the share of such texts
 HINT = "`tokens: characters`"
-# Files of more bytes are only read when they are prepared.
+# Files with more bytes are read only when they are prepared.
 LARGE = 1 << 23
 
 
 def metadata(path: str, text: str, target: Any, **options: Any) -> Metadata | None:
-    """The Metadata of texts; None: the file is large and only read by load().
+    """Return the Metadata of texts; None: the file is large and only load() reads it.
 
     Raises:
         ValueError, OSError: see load().
@@ -68,9 +68,9 @@ def load(
     Args:
         text: the column of texts.
         target, task, groups, time: see table.load().
-        tokens: words or characters.
-        longest: how many tokens of a text are used; what comes after them is cut off.
-        vocabulary: how many different words are known at most.
+        tokens: "words" or "characters".
+        longest: the most tokens of a text that are used; what comes after them is cut off.
+        vocabulary: the most words that are known.
         header: see _table_files.read().
 
     Raises:
@@ -96,7 +96,7 @@ def load(
     cut = int((lengths > longest).sum())
     longer = np.array([len(one) > WORD for one in texts])
     if tokens == "words" and ((lengths <= 1) & longer).sum() > MOSTLY * len(texts):
-        unsplit = ["nearly every text is a single word: if its language writes no blanks, " + HINT]
+        unsplit = ["nearly every text is one word; if the language has no blanks, set " + HINT]
     else:
         unsplit = []
     notes = [f"{cut:,} of {len(texts):,} texts have more than {longest} {tokens}, and are cut off"]
@@ -117,7 +117,7 @@ def load(
 
 
 def of_column(path: str | Path, values: pd.Series) -> list[str]:
-    """A column as a list of texts.
+    """Return a column as a list of texts.
 
     Raises:
         ValueError: it holds something else.

@@ -1,4 +1,4 @@
-"""178 wines of three growers, 13 chemical measures each (Forina et al. 1991).
+"""178 wines of three growers, 13 chemical measurements each (Forina et al. 1991).
 
 The table comes with scikit-learn.
 """

@@ -1,4 +1,4 @@
-"""AlexNet (Krizhevsky 2014, "One weird trick"), with a stem and a head for small images too."""
+"""AlexNet (Krizhevsky 2014, "One weird trick"), with a stem and a head that suit small images."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def alexnet(
     width: float = 1.0,
     dropout: float = 0.5,
 ) -> nn.Sequential:
-    """torchvision's AlexNet for images of 64 pixels and more; smaller ones are not shrunk at once.
+    """torchvision's AlexNet, with a stem that does not shrink images below 64 pixels.
 
     Args:
         width: multiplies the numbers of channels and hidden units.
-        dropout: probability, in the classifier.
+        dropout: probability of dropout in the classifier.
     """
     c1, c2, c3, c4, c5 = (max(1, round(width * n)) for n in (64, 192, 384, 256, 256))
     hidden = max(1, round(width * 4096))

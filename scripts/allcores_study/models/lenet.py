@@ -1,6 +1,6 @@
 """LeNet-5 (LeCun et al. 1998) with ReLU and max pooling, as it is taught today.
 
-The ReLU comes after the pool, which gives the same numbers: it has a quarter of the work there.
+The ReLU comes after the pool: the numbers are the same, for a quarter of the work.
 """
 
 from __future__ import annotations

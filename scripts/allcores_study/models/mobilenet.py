@@ -29,12 +29,12 @@ def mobilenet(
     width: float = 1.0,
     stem_stride: int | None = None,
 ) -> nn.Sequential:
-    """With the CIFAR stem: images below 64 pixels are not halved at once.
+    """MobileNet with the CIFAR stem: images below 64 pixels are not halved at once.
 
     Args:
         width: multiplies the numbers of channels, the paper's alpha.
-        stem_stride: of the first convolution; default: 1 for images below 64 pixels, else 2, the
-            paper's. With 2, small images cost a quarter as much.
+        stem_stride: stride of the first convolution; None: 1 for images below 64 pixels, else 2, as
+            in the paper. With 2, small images cost a quarter as much.
     """
     stem_stride = stem_stride or (1 if min(image_size) < 64 else 2)
     inputs = _scaled(32, width)

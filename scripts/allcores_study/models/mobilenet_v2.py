@@ -18,11 +18,11 @@ def mobilenet_v2(
     width: float = 1.0,
     dropout: float = 0.2,
 ) -> nn.Module:
-    """With the CIFAR stem: images below 64 pixels are halved three times instead of five times.
+    """MobileNet v2 with the CIFAR stem: images below 64 pixels are halved three times, not five.
 
     Args:
         width: multiplies the numbers of channels, the paper's alpha.
-        dropout: probability, in the classifier.
+        dropout: probability of dropout in the classifier.
     """
     model = models.MobileNetV2(num_classes=classes, width_mult=width, dropout=dropout)
     stem = model.features[0][0]

@@ -21,7 +21,7 @@ def resnet50(channels: int, image_size: tuple[int, int], classes: int) -> nn.Mod
 
 def _fit(model: nn.Module, channels: int, image_size: tuple[int, int]) -> nn.Module:
     if min(image_size) < 64:
-        # The CIFAR stem: ImageNet's would leave 8 x 8 of 32 x 32 pixels before the first block.
+        # The CIFAR stem: ImageNet's would shrink 32 x 32 pixels to 8 x 8 before the first block.
         model.conv1 = nn.Conv2d(channels, 64, kernel_size=3, padding=1, bias=False)
         model.maxpool = nn.Identity()
     else:

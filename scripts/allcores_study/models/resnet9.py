@@ -17,7 +17,7 @@ def resnet9(channels: int, classes: int, width: float = 1.0, scale: float = 0.12
 
     Args:
         width: multiplies the numbers of channels.
-        scale: multiplies the scores, so that the last layer, too, can have high learning rates.
+        scale: multiplies the scores, so that the last layer also tolerates high learning rates.
     """
     c1, c2, c3, c4 = (max(1, round(width * n)) for n in (64, 128, 256, 512))
     return nn.Sequential(

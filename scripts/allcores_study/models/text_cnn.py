@@ -1,4 +1,4 @@
-"""Convolutions over the words of a text, as Kim has them.
+"""Convolutions over the words of a text (Kim 2014).
 
 Kim: Convolutional Neural Networks for Sentence Classification. EMNLP 2014.
 """
@@ -34,7 +34,7 @@ class _TextCNN(nn.Module):
         features: list[torch.Tensor] = []
         for convolution in self.convolutions:
             values = convolution(words)
-            # Windows that begin behind the last token see padding alone.
+            # Windows that begin after the last token see only padding.
             ends = lengths + convolution.kernel_size[0] - 1  # type: ignore[index]
             is_padding = torch.arange(values.shape[2], device=ends.device) >= ends[:, None]
             values = values.masked_fill(is_padding[:, None], float("-inf"))

@@ -1,7 +1,7 @@
 """A small U-Net, which gives a score for each class and pixel.
 
 Ronneberger, Fischer, Brox: U-Net: Convolutional Networks for Biomedical Image Segmentation. MICCAI
-2015. Group norm stands in for batch norm, so that a pixel's score depends on its image alone.
+2015. Group norm replaces batch norm, so that a pixel's score depends on its image alone.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ GROUPS = 4  # of the norms
 
 
 def _block(inputs: int, outputs: int) -> nn.Sequential:
-    layers: list[nn.Module] = []  # without biases, which the norms would take away
+    layers: list[nn.Module] = []  # without biases, which the norms would cancel
     for channels in (inputs, outputs):
         layers += [
             nn.Conv2d(channels, outputs, 3, padding=1, bias=False),
@@ -52,7 +52,7 @@ def unet(channels: int, classes: int, width: float = 1.0, depth: int = 2) -> nn.
     """A U-Net that halves the image `depth` times.
 
     Args:
-        width: multiplies the channels, of which there are 16 at the size of the image, and twice as
-            many on each level below.
+        width: multiplies the channels: 16 at the size of the image, twice as many on each level
+            below.
     """
     return _UNet(channels, classes, width, depth)

@@ -25,11 +25,11 @@ class StackedSamples:
     """The inputs and targets of the runs of a stack.
 
     Args:
-        prepared_runs: training.prepared.PreparedRun of each of K networks, of one dataset.
+        prepared_runs: those of K networks, all of one dataset.
     """
 
     def __init__(self, prepared_runs: Sequence[PreparedRun]) -> None:
-        self.inputs = np.asarray(prepared_runs[0].dataset.inputs)  # which numpy.memmap slows down
+        self.inputs = np.asarray(prepared_runs[0].dataset.inputs)  # faster than numpy.memmap
         sources = [
             Batches(self.inputs, prepared.scaling.mean, prepared.scaling.std)
             for prepared in prepared_runs
@@ -48,10 +48,12 @@ class StackedSamples:
         self.targets = torch.stack(targets)
 
     def of(self, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Inputs (K, B, ...) float32 and targets (K, B), or (K, B, T) of several, of positions
-        (K, B) in the dataset."""
+        """Return inputs (K, B, ...) float32 and targets for positions (K, B) in the dataset.
+
+        Targets are (K, B), or (K, B, T) if there are several.
+        """
         inputs = torch.from_numpy(self.inputs[positions.numpy()]).to(torch.float32, copy=True)
-        # As batches.Batches does it for a network alone.
+        # As batches.Batches does for a single network.
         inputs.sub_(self.mean).mul_(self.scale)
         if self.may_be_missing:
             inputs.nan_to_num_(nan=0.0)
@@ -63,7 +65,7 @@ class StackedSamples:
 def orders(
     prepared_runs: Sequence[PreparedRun], epochs: Sequence[int | None], steps: int, width: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The samples of each network at each step of its next epoch, ordered as by sharding.shards().
+    """Return the samples of each network at each step of its next epoch, as sharding.shards() does.
 
     Args:
         epochs: number of the epoch of each of K prepared_runs, from 0; None: it takes no part.
@@ -90,12 +92,12 @@ def orders(
 
 
 class Rates:
-    """The learning rate of the next batch of a run, as schedules.Schedule; rates that are known
-    before the training are computed once for all networks.
+    """The learning rate of the next batch of a run, as in schedules.Schedule.
+
+    Rates that are known before the training are computed once for all networks.
 
     Args:
-        run: the Run.
-        steps: batches in the whole training.
+        steps: number of batches in the whole training.
     """
 
     def __init__(self, run: Run, steps: int) -> None:
@@ -127,12 +129,7 @@ def _rates(choice: str, lr: float, steps: int) -> list[float]:
 
 
 class Averages:
-    """The averages of the weights of stacked networks, as optimizers.WeightAverage.
-
-    Args:
-        runs: the Runs of the networks.
-        stack: networks.Stack.
-    """
+    """The averages of the weights of stacked networks, as in optimizers.WeightAverage."""
 
     def __init__(self, runs: Sequence[Run], stack: Stack) -> None:
         self.stack, self.runs, self.has_begun = stack, runs, [False] * len(runs)
@@ -142,7 +139,7 @@ class Averages:
 
     @torch.no_grad()
     def take(self, rows: Iterable[int]) -> None:
-        """Take in the weights after a step of the networks with these numbers."""
+        """Add the weights of these networks after a step to their averages."""
         for k in rows:
             if self.runs[k].ema:
                 self._move(k, 1 - self.runs[k].ema if self.has_begun[k] else 1.0)  # type: ignore[operator]
@@ -157,7 +154,7 @@ class Averages:
                 values[k] = self.stack.buffers[name][k]
 
     def shipped(self, k: int) -> dict[str, torch.Tensor]:
-        """The state_dict that a network ships now: of its average, if there is one."""
+        """Return the state_dict that a network ships now: of its average, if there is one."""
         if self.has_begun[k]:
             return self.stack.state_dict(k, self.weights, self.buffers)
         return self.stack.state_dict(k, self.stack.weights, self.stack.buffers)
@@ -173,14 +170,14 @@ class Phases:
         self.since: float
 
     def enter(self, phase: str | None) -> None:
-        """From here on time counts as a phase; None: as none."""
+        """Count time as this phase from now on; None: as none."""
         now = time.perf_counter()
         if self.phase:
             self.seconds[self.phase] = self.seconds.get(self.phase, 0.0) + now - self.since
         self.phase, self.since = phase, now
 
     def take(self) -> dict[str, float]:
-        """Phase -> seconds since the last call."""
+        """Return phase -> seconds since the last call."""
         self.enter(None)
         seconds, self.seconds = self.seconds, {}
         return {phase: spent / self.networks for phase, spent in seconds.items()}

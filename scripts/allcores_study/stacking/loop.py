@@ -1,8 +1,8 @@
-"""The training loop of stacked networks: loop.py, with K networks at each step instead of one.
+"""The training loop of stacked networks: training/loop.py with K networks per step, not one.
 
-Read the two side by side. What is one number there is one for each network here: learning rate,
-loss, samples of the batch. A network that has no batch, as its fold is smaller, or whose training
-is over, keeps its weights while the others go on.
+Read the two side by side. What is one number there is one per network here: learning rate, loss,
+samples of the batch. A network keeps its weights while the others continue if its training is over,
+or if it has no batch because its fold is smaller.
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ def train(
     """Train the networks of a stack.
 
     Args:
-        prepared_runs: training.prepared.PreparedRun of each, of one dataset; with one batch size,
-            loss and optimizer.
-        models: the networks, of one shape, with the weights that they begin with.
+        prepared_runs: those of all networks, of one dataset, with the same batch size, loss and
+            optimizer.
+        models: the networks, of one shape, with their initial weights.
         after_epoch: function of the number of a network, its epochs so far and a function that
-            gives the weights that it ships, a state_dict; may add to the record of the last epoch.
+            returns the weights that it ships, a state_dict; it may add to the record of the last
+            epoch.
 
     Returns:
         [(the epochs of a network as in loop.train(), the DivergedError that ended it or None), ...]

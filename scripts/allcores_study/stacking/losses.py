@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def problem(run: Run, dataset: Dataset) -> str | None:
-    """Why the loss of a Run on a storage.Dataset cannot be stacked, in words; None: it can be."""
+    """Return why the loss of a Run on a storage.Dataset cannot be stacked; None: it can be."""
     options = run.loss.options.keys()
     reductions = sorted(options & {"reduction", "reduce", "size_average"})
     if reductions:
@@ -31,11 +31,13 @@ def problem(run: Run, dataset: Dataset) -> str | None:
 def of_runs(
     prepared_runs: Sequence[PreparedRun],
 ) -> Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]:
-    """A function of scores (K, B, outputs) float32, targets of (K, B) samples and which of the B
-    are samples, (K, B) bool, that gives the networks' mean losses, (K,) float32.
+    """Return the networks' mean losses, (K,) float32, as a function.
+
+    It takes scores (K, B, outputs), targets of (K, B) samples and which of the B are samples, (K,
+    B) bool.
 
     Args:
-        prepared_runs: training.prepared.PreparedRun of each network, of one task.
+        prepared_runs: those of all networks, of one task.
     """
     targets = [prepared.dataset.targets[prepared.samples] for prepared in prepared_runs]
     first = prepared_runs[0]
@@ -47,7 +49,7 @@ def of_runs(
 def _of_each(
     run: Run, task: Any, targets: list[np.ndarray]
 ) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None:
-    if ":" in run.loss.name:  # of the user's, which gives a mean
+    if ":" in run.loss.name:  # the user's own, which returns a mean
         return None
     make = registry.loss(run.loss.name).load()
     return task.loss_of_each(run.loss.name, make, run.loss.options, targets)

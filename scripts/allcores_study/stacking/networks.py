@@ -1,8 +1,9 @@
 """Small networks of one shape, stacked: each operation computes all of them at once.
 
-A network of some hundred weights computes for a fifth of the time that Python and torch take to
-call each other. In a stack the K networks share the calls: their weights have a dimension in
-front, and a linear layer is one batched product. How many stand together decides no bit of any.
+A network of a few hundred weights computes for a fifth of the time that Python and torch take to
+call each other. In a stack, the K networks share the calls: their weights have a leading dimension,
+and a linear layer is one batched product. Results do not depend, bit for bit, on how many networks
+share a stack.
 
 Shapes: K networks, B samples of each, F features.
 """
@@ -20,7 +21,7 @@ from torch import fx, nn
 
 from allcores_study.stacking import purity
 
-# Modules that treat every element alone.
+# Modules that treat every element separately.
 ELEMENTWISE = (
     *(nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.CELU, nn.SELU, nn.GELU, nn.SiLU, nn.Mish),
     *(nn.Tanh, nn.Sigmoid, nn.Hardtanh, nn.Hardsigmoid, nn.Hardswish, nn.Softplus, nn.Softsign),
@@ -32,28 +33,28 @@ FUNCTIONS = {
     *(F.leaky_relu, F.relu6, F.softplus, F.mish, F.selu),
 }
 LINE = 16  # float32 numbers of a cache line
-# A multiple of what torch's kernels compute at a time; they round the rest otherwise.
+# A multiple of what torch's kernels compute at a time; they round the remainder differently.
 ROWS = 32
 METHODS = {"relu", "tanh", "sigmoid", "add", "sub", "mul"}
-# A gradient that is so small beside the largest one is 0 up to rounding, in float64.
+# A float64 gradient below this share of the largest one is 0 up to rounding.
 VANISHING = 1e-11
 
 
 def padded(count: int, step: int = LINE) -> int:
-    """The next multiple of a number."""
+    """Return the next multiple of a number."""
     return -(-count // step) * step
 
 
 def _places(shape: torch.Size) -> int:
-    """How many numbers a parameter takes in a row of weights."""
+    """Return how many numbers a parameter takes in a row of weights."""
     return shape[0] * padded(shape[1]) if len(shape) > 1 else shape.numel()
 
 
 def traced(model: nn.Module) -> fx.GraphModule:
-    """The torch.fx.GraphModule of a model that can be stacked, as it is in training.
+    """Return the torch.fx.GraphModule of a model that can be stacked, in training mode.
 
     Raises:
-        ValueError: it cannot be; the message says which part.
+        ValueError: it cannot be; the message names the part.
     """
     if problem := purity.impurity(model, {*FUNCTIONS, torch.flatten}, {*METHODS, "flatten"}):
         raise ValueError(problem)
@@ -61,7 +62,7 @@ def traced(model: nn.Module) -> fx.GraphModule:
     try:
         graph = fx.symbolic_trace(model)
     except Exception as error:
-        # Whatever a module's forward() does with what is no tensor yet.
+        # Whatever forward() raises when it gets something that is not a tensor yet.
         raise ValueError(f"its forward() cannot be traced: {error}") from None
     for node in graph.graph.nodes:
         if problem := _problem(graph, node):
@@ -71,7 +72,7 @@ def traced(model: nn.Module) -> fx.GraphModule:
 
 
 def _refuse_unusual_weights(model: nn.Module, graph: fx.GraphModule) -> None:
-    """Raise a ValueError if weights are shared, frozen, watched or not as in the graph."""
+    """Raise a ValueError if weights are shared, frozen, have hooks or are not as in the graph."""
     calls = [node.target for node in graph.graph.nodes if node.op == "call_module"]
     if len(calls) > len(set(calls)):
         raise ValueError("it calls a module twice")
@@ -94,22 +95,23 @@ def _refuse_unusual_weights(model: nn.Module, graph: fx.GraphModule) -> None:
 
 
 def _has_hooks(part: object) -> bool:
-    """Whether something is called beside the forward() of a module, or on a gradient."""
+    """Return whether something is called besides the forward() of a module, or on a gradient."""
     of_modules = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     names = (*of_modules, "_post_accumulate_grad_hooks")
     return any(getattr(part, name, None) for name in names)
 
 
 def check(model: nn.Module, shape: tuple[int, ...]) -> None:
-    """Compare a step of a stack of two networks with that of each alone, on random samples and
-    weights: scores, gradients and statistics.
+    """Compare a step of a stack of two networks with that of each alone.
+
+    Scores, gradients and statistics have to agree on random samples and weights.
 
     Args:
-        model: as traced() takes it.
-        shape: of a sample.
+        model: as for traced().
+        shape: shape of a sample.
 
     Raises:
-        ValueError: they do not compute the same, as where a layer gets other shapes than expected,
+        ValueError: they do not agree, for instance because a layer gets other shapes than expected,
             or forward() switches gradients off.
     """
     counts, width = (5, 3), 5
@@ -117,13 +119,13 @@ def check(model: nn.Module, shape: tuple[int, ...]) -> None:
         torch.manual_seed(0)
         networks = [copy.deepcopy(model) for _ in counts]
         for value in (value for network in networks for value in network.parameters()):
-            # Of some models the last weights begin at 0, which would hide all before them.
+            # In some models the last weights begin at 0, which would hide all before them.
             value.data.normal_(std=0.5)
         inputs = torch.randn(len(counts), width, *shape)
         present = torch.arange(width) < torch.tensor(counts).unsqueeze(1)
         try:
             is_same = all(_pairs_agree(networks, inputs, present, counts))
-        except Exception as error:  # of shapes and unused layers, whatever torch makes of them
+        except Exception as error:  # whatever torch raises for shapes and unused layers
             reason = str(error).partition("\n")[0]
             raise ValueError(f"it cannot be computed in a stack: {reason}") from None
     if not is_same:
@@ -133,12 +135,12 @@ def check(model: nn.Module, shape: tuple[int, ...]) -> None:
 def _pairs_agree(
     networks: list[nn.Module], inputs: torch.Tensor, present: torch.Tensor, counts: tuple[int, ...]
 ) -> Iterator[bool]:
-    """Yield whether what a stack computes is, of each network, what that computes alone.
+    """Yield, for each result of each network, whether the stack and the network alone agree.
 
     Args:
         inputs: (K, B, ...) float32.
         present: (K, B) bool: which of the B are samples.
-        counts: how many are, of each network.
+        counts: how many are, for each network.
     """
     stack = Stack([copy.deepcopy(network) for network in networks])
     dropout = [torch.Generator().manual_seed(k) for k in range(len(networks))]
@@ -154,20 +156,20 @@ def _pairs_agree(
 
 
 def _is_close(found: torch.Tensor, expected: torch.Tensor) -> bool:
-    """Whether two tensors are equal up to rounding."""
+    """Return whether two tensors are equal up to rounding."""
     tolerance = 1e-4 * (1 + float(expected.detach().abs().max())) if expected.numel() else 0.0
     is_alike = found.shape == expected.shape
     return is_alike and torch.allclose(found, expected, rtol=0.0, atol=tolerance)
 
 
 def without_gradient(model: nn.Module, shape: tuple[int, ...]) -> str | None:
-    """The first parameter whose gradient is 0 but for rounding; None: there is none.
+    """Return the first parameter whose gradient is 0 except for rounding; None: there is none.
 
-    A bias before batch norm is one: the norm subtracts it. Adam divides a gradient by its own size
-    and so takes whole steps by the rounding, which differs in a stack.
+    A bias before batch norm is one: the norm subtracts it. Adam divides a gradient by its own size,
+    so it takes whole steps by the rounding, which differs in a stack.
 
     Args:
-        model, shape: as check() takes them.
+        model, shape: as for check().
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -183,7 +185,7 @@ def without_gradient(model: nn.Module, shape: tuple[int, ...]) -> str | None:
 
 
 def _problem(graph: fx.GraphModule, node: fx.Node) -> str | None:
-    """Why an operation cannot be stacked, in words; None: it can be."""
+    """Return why an operation cannot be stacked; None: it can be."""
     if node.op in ("placeholder", "output"):
         return None
     if node.op == "call_module":
@@ -218,11 +220,12 @@ class Stack(fx.Interpreter):
     """K networks of one shape.
 
     Args:
-        models: the networks, in which traced() finds the same graph.
+        models: the networks, for which traced() finds the same graph.
 
     Attributes:
         weights, gradients: (K, n) float32 each, all trainable weights of a network in a row. Each
-            parameter begins at a cache line, as products may be added up by address.
+            parameter begins at a cache line, because the order of sums in products may depend on
+            the address.
         buffers: name -> (K, ...), the statistics of batch norm.
     """
 
@@ -248,8 +251,11 @@ class Stack(fx.Interpreter):
         self.buffers = {name: torch.stack([one[name] for one in buffers]) for name in buffers[0]}
 
     def _views(self, vectors: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Name of each parameter -> its part of (K, n) vectors: (K, F), or (K, out, in), where
-        `in` is padded to whole cache lines by weights that are 0 and stay so."""
+        """Return name of each parameter -> its part of (K, n) vectors.
+
+        A part is (K, F), or (K, out, in), where `in` is padded to whole cache lines by weights that
+        are 0 and stay so.
+        """
         views, start = {}, 0
         for name, shape in self.shapes.items():
             part = vectors[:, start : start + _places(shape)]
@@ -263,13 +269,13 @@ class Stack(fx.Interpreter):
         present: torch.Tensor | None = None,
         dropout: Sequence[torch.Generator] | None = None,
     ) -> torch.Tensor:
-        """The networks' scores, (K, B, outputs).
+        """Return the networks' scores, (K, B, outputs).
 
         Args:
             inputs: (K, B, ...) float32.
-            present: in training: (K, B) bool, which of the B are samples; the rest fills up a short
+            present: (K, B) bool, in training: which of the B are samples; the rest fills up a short
                 batch. None: in evaluation.
-            dropout: in training: a torch.Generator of each network.
+            dropout: in training: a generator for each network.
         """
         self.present, self.dropout = present, dropout  # type: ignore[assignment]
         if present is not None:
@@ -299,25 +305,25 @@ class Stack(fx.Interpreter):
         return super().call_method(target, args, kwargs)
 
     def gradients_of(self, number: int) -> list[torch.Tensor]:
-        """The gradients of a network, in the order of its parameters."""
+        """Return the gradients of a network, in the order of its parameters."""
         return [
             gradient[number][..., : shape[-1]] if shape else gradient[number].reshape(())
             for gradient, shape in zip(self._of_parameters, self.shapes.values(), strict=True)
         ]
 
     def buffers_of(self, number: int) -> list[torch.Tensor]:
-        """The buffers of a network, in their order."""
+        """Return the buffers of a network, in their order."""
         return [values[number] for values in self.buffers.values()]
 
     def _parameter(self, target: str, name: str) -> Any:
-        """(K, 1, F) of a vector, (K, out, in) of a matrix; None: the module has none."""
+        """Return a vector as (K, 1, F), a matrix as (K, out, in); None: the module has none."""
         value = self.parameters.get(f"{target}.{name}")
         return value.unsqueeze(1) if value is not None and value.dim() == 2 else value
 
     def _linear(self, target: str, module: nn.Linear, inputs: torch.Tensor) -> torch.Tensor:
         _expect_features(module.in_features, inputs)
         weight, bias = (self._parameter(target, name) for name in ("weight", "bias"))
-        # So that the product that is the gradient of each network's weights begins at a cache line.
+        # Padded, so that the product that is each network's weight gradient begins at a cache line.
         inputs = F.pad(inputs, (0, weight.shape[2] - inputs.shape[2]))
         if bias is None:
             return torch.bmm(inputs, weight.transpose(1, 2))
@@ -326,7 +332,7 @@ class Stack(fx.Interpreter):
     def _dropout(self, target: str, module: nn.Dropout, inputs: torch.Tensor) -> torch.Tensor:
         if self.present is None or not module.p:
             return inputs
-        # As torch draws for a network alone: in the shape of its batch.
+        # In the shape of the batch, as torch draws for a single network.
         keep = torch.zeros_like(inputs)
         for mine, count, generator in zip(keep, self.counts, self.dropout, strict=True):
             if count:
@@ -357,7 +363,7 @@ class Stack(fx.Interpreter):
     def _statistics(
         self, target: str, module: nn.BatchNorm1d, inputs: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean and variance of each network's batch, (K, 1, F) each; the running ones follow."""
+        """Return each batch's mean and variance, (K, 1, F) each, and update the running ones."""
         is_sample = self.present.unsqueeze(2)
         count = is_sample.sum(dim=1, keepdim=True).clamp(min=1)
         mean = (inputs * is_sample).sum(dim=1, keepdim=True) / count
@@ -375,10 +381,10 @@ class Stack(fx.Interpreter):
     def state_dict(
         self, number: int, weights: torch.Tensor, buffers: dict[str, torch.Tensor]
     ) -> dict[str, torch.Tensor]:
-        """The state_dict of a network.
+        """Return the state_dict of a network.
 
         Args:
-            weights, buffers: as the attributes of these names.
+            weights, buffers: like the attributes of these names.
         """
         values = self._views(weights[number : number + 1]) | {
             name: values[number : number + 1] for name, values in buffers.items()

@@ -1,7 +1,7 @@
 """Updates of stacked networks: torch's rules, with a learning rate and options for each network.
 
 Each function updates (K, n) weights of K networks. Rows are the networks that take part in a step;
-of the others nothing changes.
+the others do not change.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ DEFAULTS: dict[str, dict[str, Any]] = {
 
 
 def problem(run: Any) -> str | None:
-    """Why the optimizer of a Run cannot be stacked, in words; None: it can be."""
+    """Return why the optimizer of a Run cannot be stacked; None: it can be."""
     if run.optimizer.name not in DEFAULTS:
         return f"its optimizer is {run.optimizer.name}"
     known = {"lr", "weight_decay", *DEFAULTS[run.optimizer.name]}
     others = sorted(run.optimizer.options.keys() - known)
     if others:
         return f"its optimizer has the option {others[0]}"
-    # The weights by which rows are filled up have no gradient: 0 / 0.
+    # The weights that pad the rows have no gradient, so they would become 0 / 0.
     return "its optimizer has eps 0" if run.optimizer.options.get("eps") == 0 else None
 
 
@@ -41,7 +41,6 @@ class StackedOptimizer:
 
     Args:
         runs: the Runs of the networks, with one optimizer and any options.
-        stack: networks.Stack of the networks.
     """
 
     def __init__(self, runs: Sequence[Run], stack: Stack) -> None:
@@ -131,5 +130,5 @@ class StackedOptimizer:
 
 
 def _column(values: Iterable[float]) -> torch.Tensor:
-    """(K, 1) float64 of a number for each network."""
+    """Return a number for each network as (K, 1) float64."""
     return torch.tensor([[float(value)] for value in values], dtype=torch.float64)

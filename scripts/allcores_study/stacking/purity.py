@@ -1,9 +1,9 @@
-"""Whether a network computes with nothing but its input, its weights and constants.
+"""Check that a network computes with nothing except its input, its weights and constants.
 
-A stack computes what torch.fx has traced once. That is what forward() does each time only if
-forward() keeps no state and draws nothing. This is not proved from what it does but from what it
-can reach: its byte code may name submodules, parameters, buffers, plain values and a few functions
-of torch, and nothing else. Any other network is trained alone.
+A stack computes what torch.fx has traced once. forward() does the same each time only if it keeps
+no state and draws no random numbers. The check looks at what forward() can reach, not at what it
+does: its bytecode may name submodules, parameters, buffers, plain values and a few functions of
+torch, and nothing else. Any other network is trained alone.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any
 import torch
 from torch import nn
 
-# What torch.nn.Module is made of: a class of a user's may bring its own forward() only.
+# The attributes of torch.nn.Module, of which a user's class may define only those in OWN.
 OF_MODULE = frozenset(vars(nn.Module))
 OWN = {"forward", "__init__", "__module__", "__doc__", "__annotations__", "__static_attributes__"}
 OWN |= {"__firstlineno__", "__constants__", "extra_repr"}
 OF_INSTANCE = frozenset(vars(nn.Module()))
 NAMESPACES = {torch, nn, nn.functional}
 BUILTINS = {"range", "len", "zip", "enumerate", "reversed"}
-# Of torch's modules, and of any module.
+# Names within torch's namespaces, and an attribute of every module.
 NAMES = {"nn", "functional", "training"}
 WRITES: tuple[str, ...]
 WRITES = ("STORE_ATTR", "STORE_SUBSCR", "STORE_SLICE", "STORE_GLOBAL", "STORE_NAME", "DELETE_")
@@ -32,10 +32,9 @@ WRITES += ("IMPORT_", "YIELD_", "LOAD_BUILD_CLASS", "SETUP_ANNOTATIONS")
 
 
 def impurity(model: nn.Module, functions: set[Any], methods: set[str]) -> str | None:
-    """Why forward() may do something else each time, in words; None: it cannot.
+    """Return why forward() may do something else each time; None: it cannot.
 
     Args:
-        model: torch.nn.Module.
         functions: functions of torch that forward() may call.
         methods: names of methods of tensors that it may call.
     """
@@ -47,7 +46,7 @@ def impurity(model: nn.Module, functions: set[Any], methods: set[str]) -> str | 
 
 
 def plain_values(module: nn.Module) -> dict[str, Any]:
-    """Name -> value of each attribute that is no weight, buffer or submodule."""
+    """Return name -> value of each attribute that is not a weight, buffer or submodule."""
     return {name: value for name, value in vars(module).items() if name not in OF_INSTANCE}
 
 
@@ -86,18 +85,18 @@ def _problem_of_code(
     functions: set[Any],
     callers: tuple[str, ...] = (),
 ) -> str | None:
-    """Why a method may reach more than it should, in words.
+    """Return why a method may reach more than it should; None: it cannot.
 
     Args:
         function: forward(), or a method that it calls.
         own: name -> value of what the module's class defines, and its bases that are not torch's.
         known: names that an attribute may have.
-        callers: the names of the methods that call each other up to here.
+        callers: names of the methods whose calls lead here.
     """
     if type(function) is not types.FunctionType or function.__closure__:
-        return "its forward() is no plain method"
+        return "its forward() is not a plain method"
     if not _is_plain((*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())):
-        return "an argument of forward() has a default that is no plain value"
+        return "an argument of forward() has a default that is not a plain value"
     for instruction in _instructions(function.__code__):
         name, value = instruction.opname, instruction.argval
         if name.startswith(WRITES):

@@ -1,8 +1,8 @@
-"""The runs of a job that several share.
+"""Jobs that several runs share.
 
-Those that can be stacked are trained together, in a process forked from this one; the others one
-after the other, each in a process of its own. This one has imported what they need. A run that
-fails takes no other with it, and the results do not depend on which runs share a job.
+Runs that can be stacked are trained together, in a process forked from this one. The others follow
+one after the other, each in its own process. This process has imported what they need. A run that
+fails does not affect the others, and the results do not depend on which runs share a job.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from allcores_study.training.progress import BEGUN, FAILED, TRAINED
 
 
 class SharedJob:
-    """A job of several runs; what it had trained before it was stopped is not trained again.
+    """A job of several runs; those that it trained before it was stopped are not trained again.
 
     Args:
-        file: JSON file of the job: the `results` folder that stores its runs, and the `runs`: path
-            of each -> flags of scripts/train.py. Its place is CALL/NUMBER.json.
+        file: JSON file of the job, CALL/NUMBER.json. It contains `results`, the folder that stores
+            its runs, and `runs`, the path of each -> flags of scripts/train.py.
 
     Attributes:
         to_train: path -> flags of the runs that are not trained yet.
@@ -42,7 +42,7 @@ class SharedJob:
         )
 
     def trained(self) -> set[str]:
-        """Paths of the runs of this job whose results are stored."""
+        """Return the paths of the runs of this job whose results are stored."""
         return self.folder.store.of_job(self.name)
 
     def begin(self, path: str) -> None:
@@ -82,7 +82,7 @@ class SharedJob:
             if path in alone:
                 self.begin(path)
                 status, stop = _in_child(partial(program, train_one, self.to_train[path]))
-                if status == 0:  # even if it was told to stop as it had just ended
+                if status == 0:  # even if a request to stop came when it had just ended
                     self.end(path, output_of(self.to_train[path]))
                 if stop:
                     raise stop
@@ -100,8 +100,10 @@ class SharedJob:
         stack: Callable[[SharedJob, Callable[[list[str]], None]], None],
         program: Callable[..., int],
     ) -> set[str]:
-        """Train what can be stacked; returns the paths of the other runs, of all if the process
-        that sorts them out ends before it has."""
+        """Train what can be stacked; return the paths of the other runs.
+
+        If the process that sorts them out ends before it has done so, these are all runs.
+        """
         read, write = os.pipe()
 
         def train() -> int:
@@ -134,15 +136,15 @@ def _in_child(
     """Call target() in a process forked from this one.
 
     Returns:
-        (its exit status, None; or the KeyboardInterrupt by which this process was told to stop, and
-        has told the other one to).
+        (its exit status, the KeyboardInterrupt that stopped this process and, through it, the other
+        one; None: nothing did)
     """
     parent, child = os.getpid(), os.fork()
     if not child:
-        # A group of its own: what a terminal sends comes by this process, once.
+        # A group of its own, so that a terminal's signal comes once, through this process.
         os.setpgid(0, 0)
         lifetime.die_with_parent(parent)
-        # What its runs cost counts from here on, not from when the program of the job was called.
+        # The costs of its runs count from here on, not from the start of the job's program.
         os.environ.pop(lifetime.CLIENT, None)
         os._exit(target())
     try:

@@ -1,7 +1,7 @@
-"""Which runs are stacked, and what a stack of them comes to: their results, one by one.
+"""Decide which runs are stacked, train the stacks, and write the results of each run.
 
-Whether a run is stacked depends on nothing but itself, so that it does not matter which others
-there are: a network that stands alone is a stack of one.
+Whether a run is stacked depends only on the run itself, so it does not matter which others there
+are: a single network is a stack of one.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from allcores.parallel.failures import DivergedError
     from allcores_study.training.run_request import RunRequest
 
-# Networks with more weights gain nothing. Work is weights times samples times epochs; a run with
-# more of it, or more steps (some seconds of either) needs checkpoints, which a stack has not.
+# Networks with more weights gain nothing. Work is weights times samples times epochs. A run with
+# more work or more steps (some seconds of either) needs checkpoints, which a stack does not have.
 MOST_WEIGHTS, MOST_WORK, MOST_STEPS = 20_000, 1e10, 20_000
-# How many networks stand together at most, and how much work: a stack that is killed begins again.
+# The most networks and the most work in a stack, because a stack that is killed starts over.
 MOST, MOST_WORK_TOGETHER = 50, 4e10
 
 _graphs: dict[tuple[str, str, tuple[int, ...], str], Any] = {}  # see _graph_of()
@@ -49,7 +49,7 @@ _graphs: dict[tuple[str, str, tuple[int, ...], str], Any] = {}  # see _graph_of(
 def stacks_of(
     requests: Iterable[RunRequest],
 ) -> tuple[list[list[Member]], list[tuple[RunRequest, str]]]:
-    """Sort out which runs can be stacked, and with which others.
+    """Decide which runs can be stacked, and with which others.
 
     Returns:
         (the Members of each stack, [(the RunRequest of one that cannot be stacked, why), ...])
@@ -58,7 +58,7 @@ def stacks_of(
     for request in requests:
         try:
             member, key = _member(request)
-        except Exception as error:  # of a module of the user's: alone, it raises that again
+        except Exception as error:  # from the user's module, which raises it again when alone
             others.append((request, str(error)))
         else:
             groups[key].append(member)
@@ -81,8 +81,8 @@ def train_stacks(
         begin, end: called when the training of a run begins, and when its results are written.
 
     Raises:
-        Exception: what a stack has ended with, once the others are trained; an ExceptionGroup, if
-            several have failed.
+        Exception: raised in a stack, once the others are trained; an ExceptionGroup, if several
+            have failed.
     """
     failures = []
     spent = costs.Session([(costs.program_start("self"), 0.0)])
@@ -96,18 +96,18 @@ def train_stacks(
 
 
 def problem(run: Run) -> str | None:
-    """Why a Run cannot be stacked, as far as its settings tell, in words; None: it may be."""
+    """Return why a Run cannot be stacked, as far as its settings show; None: it may be."""
     if run.is_estimator:
-        return "it is no network"
+        return "it is not a network"
     strategy = registry.strategies()[run.strategy.name].load()
     if run.stacked is False:
         return "its study compares ways of using the cores, or trains in turns"
     if run.processes > 1 or run.threads_per_worker != 1:
         return "it has several processes or threads"
     if not strategy.is_alone(run.processes, run.strategy.options):
-        return f"{run.strategy.label} does something of its own with one worker"
+        return f"{run.strategy.label} is not plain training, even with one worker"
     if run.stop_after:
-        return "another run goes on from it"
+        return "another run continues from it"
     if run.precision != "fp32":
         return "it computes in bf16"
     if run.crop or run.flip or run.augmentation:
@@ -116,10 +116,10 @@ def problem(run: Run) -> str | None:
 
 
 def _member(request: RunRequest) -> tuple[Member, str]:
-    """A run as the Member of a stack, and what the members of that stack have in common.
+    """Return a run as the Member of a stack, and what the members of that stack have in common.
 
     Raises:
-        ValueError: it cannot be stacked, or not be trained at all.
+        ValueError: it cannot be stacked, or cannot be trained at all.
     """
     run = request.run
     if found := problem(run):
@@ -134,18 +134,18 @@ def _member(request: RunRequest) -> tuple[Member, str]:
     torch.manual_seed(run.seed)
     model = models.build(run, prepared.dataset.shape, prepared.dataset.task.outputs)
     if _weights(model) > MOST_WEIGHTS:
-        raise ValueError("its network is too large to gain by it")
+        raise ValueError("its network is too large to gain from stacking")
     assert run.batch_size is not None and run.optimizer is not None
     steps = run.epochs * count_batches(len(prepared.samples), run.batch_size)
     if _work(prepared, model) > MOST_WORK or steps > MOST_STEPS:
         raise ValueError("its training takes so long that it needs checkpoints")
-    # The last of all, as it takes the longest.
+    # Last, because it takes the longest.
     code, has_batch_norm, rounded = _graph_of(run, prepared.dataset.shape, model)
     if has_batch_norm and len(prepared.samples) % run.batch_size == 1:
         raise ValueError("batch norm has no statistics of a batch of one sample")
     if rounded and run.optimizer.name != "SGD":
         raise ValueError(
-            f"the gradient of {rounded} is 0 up to rounding, by which Adam makes steps"
+            f"the gradient of {rounded} is 0 up to rounding, which Adam turns into steps"
         )
     return Member(request, prepared, model), _key(prepared, model, code)
 
@@ -153,7 +153,7 @@ def _member(request: RunRequest) -> tuple[Member, str]:
 def _graph_of(
     run: Run, shape: tuple[int, ...], model: torch.nn.Module
 ) -> tuple[str, bool, str | None]:
-    """(The code of a model's graph, whether it has batch norm, the parameter without a gradient).
+    """Return (code of a model's graph, whether it has batch norm, parameter without a gradient).
 
     Equal models are traced once.
 
@@ -191,7 +191,7 @@ def _folds_of(run: Run) -> tuple[int | None, int | None, int]:
 def _data(
     folder: Path, fold_file: Path | None, count: int | None, inner: int | None, seed: int
 ) -> tuple[storage.Dataset, np.ndarray | None]:
-    """The opened dataset, and the fold of each sample, or of each outer fold; None: no folds."""
+    """Return the opened dataset, and what folds.assign() returns for it; None: no folds."""
     dataset = storage.open_dataset(folder)
     if count is None and not inner:
         if dataset.info["train"] == dataset.info["shape"][0]:
@@ -204,7 +204,7 @@ def _data(
 
 
 def _key(prepared: PreparedRun, model: torch.nn.Module, code: str) -> str:
-    """What the runs of a stack have in common."""
+    """Return what the runs of a stack have in common."""
     run = prepared.run
     assert run.optimizer is not None
     shapes = [(name, tuple(value.shape)) for name, value in model.state_dict().items()]
@@ -217,7 +217,7 @@ class Member:
     """A network of a stack: what it is trained on, and how it has been scored so far.
 
     Attributes:
-        best: the weights of the epoch that it ships if no better one follows.
+        best: the weights that it ships if no better epoch follows.
         measures, predictions: as in PreparedRun.scores(), of each epoch that is scored, and of the
             one that it ships.
     """
@@ -233,7 +233,7 @@ class Member:
     def after_epoch(
         self, epochs: list[dict[str, Any]], ship: Callable[[], dict[str, torch.Tensor]]
     ) -> None:
-        """Keep and score the weights after the last of these epochs, where that is asked for."""
+        """Keep and score the weights after the last of these epochs, where that is needed."""
         is_scored, has_validation = self.request.conditions.curves, len(self.prepared.validation)
         if not (has_validation or is_scored or is_over(self.prepared.run, epochs)):
             return
@@ -249,13 +249,13 @@ class Member:
                 self.predictions = predictions
 
     def score(self, epochs: list[dict[str, Any]]) -> DivergedError | None:
-        """Score the weights that it ships; returns why they are none, if it has diverged."""
+        """Score the weights that it ships; return the DivergedError if it has diverged, or None."""
         if self.predictions is None:
             self.measures[shipped(epochs)], self.predictions = self.prepared.scores(self.best)
         return diverged_at_last(self.measures[shipped(epochs)], epochs)
 
     def write(self, outcome: Outcome) -> dict[str, Any]:
-        """Write the results, metrics.json last; returns the content of that."""
+        """Write the results, metrics.json last; return the content of that."""
         output = self.request.output
         save_weights({} if outcome.diverged else self.best, output / "weights.pt")
         kept = None if outcome.diverged else self.predictions
@@ -278,10 +278,10 @@ def _train(
     """Train a stack and write the results of its runs.
 
     Args:
-        before: costs.Session of what this process had spent when the stack before this one ended.
+        before: what this process had spent when the stack before this one ended.
 
     Returns:
-        The costs.Session of what it has spent now.
+        What it has spent now.
     """
     for member in members:
         begin(member.request)
@@ -322,7 +322,7 @@ def _train(
             print(
                 f"{member.prepared.dataset.task.in_words(record)} on "
                 f"{record['held_out_samples']:,} held-out samples; "
-                f"{record['training_seconds']:.2f} s of training, a share of {count}",
+                f"{record['training_seconds']:.2f} s of training, one of {count} equal shares",
                 flush=True,
             )
         end(member.request)
@@ -330,14 +330,14 @@ def _train(
 
 
 def _since(before: costs.Session, session: costs.Session) -> costs.Session:
-    """The costs.Session of what a process has spent since another one of it."""
+    """Return what a process has spent since an earlier Session of it."""
     trace = [(before.ended, 0.0), (session.ended, session.cpu - before.cpu)]
     waited = session.waited - before.waited
     return costs.Session(trace, waited, session.peak_memory, session.stopped)
 
 
 def _slice(whole: dict[str, Any], number: int, count: int) -> dict[str, Any]:
-    """The costs of one of the runs of a stack: an equal part, as if one came after the other."""
+    """Return the costs of one run of a stack: an equal part, as if one came after the other."""
     (session,) = whole["sessions"]
     seconds = (session["ended"] - session["started"]) / count
     started = session["started"] + number * seconds

@@ -1,1 +1,1 @@
-"""What models predict: a file for each kind of target, with the contract of base.py."""
+"""What models predict: one file per kind of target, each with the contract of base.py."""

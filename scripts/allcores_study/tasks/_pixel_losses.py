@@ -1,4 +1,4 @@
-"""Losses of segmentation, each the mean over images. Pixels without a class do not count."""
+"""Losses for segmentation, averaged over images; pixels without a class do not count."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ ALLOWED = {"smooth": 0.0, "cross_entropy": 0.0}  # the least values
 
 
 class DiceLoss(torch.nn.Module):
-    """1 - the mean over classes of 2 |A and B| / (|A| + |B|) of each image, probabilities taken as
-    shares of pixels, and the mean of that over images.
+    """Dice loss: 1 - the mean over classes of 2 |A and B| / (|A| + |B|), averaged over images.
 
-    Milletari, Navab, Ahmadi: V-Net: Fully Convolutional Neural Networks for Volumetric Medical
-    Image Segmentation. 3DV 2016.
+    Probabilities count as shares of pixels. Milletari, Navab, Ahmadi: V-Net: Fully Convolutional
+    Neural Networks for Volumetric Medical Image Segmentation. 3DV 2016.
 
     Args:
-        smooth: is added to both, so that a class that is absent has no loss.
-        cross_entropy: the share of cross-entropy that is added.
+        smooth: added to numerator and denominator, so that an absent class has no loss.
+        cross_entropy: weight of the cross-entropy that is added.
     """
 
     def __init__(self, smooth: float = 1.0, cross_entropy: float = 0.0) -> None:
@@ -44,7 +43,9 @@ class DiceLoss(torch.nn.Module):
 def cross_entropy(
     scores: torch.Tensor, targets: torch.Tensor, weight: torch.Tensor | None = None, **options: Any
 ) -> torch.Tensor:
-    """The mean over all pixels, of which those without a class have none: an image counts as
-    another, so that workers can share a batch."""
+    """Return the mean loss over all pixels, where those without a class have none.
+
+    So each image counts as much as any other, and workers can share a batch.
+    """
     options |= {"ignore_index": WITHOUT_CLASS, "reduction": "none"}
     return torch.nn.functional.cross_entropy(scores, targets, weight, **options).mean()

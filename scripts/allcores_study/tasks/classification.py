@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 TARGETS = "classes"
 LOSS = "CrossEntropyLoss"
-# Of scores (n, classes) and class numbers (n,).
+# These take scores (n, classes) and class numbers (n,).
 WEIGHTED = ("CrossEntropyLoss", "NLLLoss", "MultiMarginLoss")
-# The others take as many zeros and ones.
+# The others take scores and as many zeros and ones.
 LOSSES = (
     "CrossEntropyLoss",
     "NLLLoss",
@@ -31,11 +31,11 @@ LOSSES = (
 METRICS = ("accuracy",)
 IS_SCALED = False
 STRATIFIED = "stratified "
-# The value of a loss's option `weight` that makes rare classes count as much as frequent ones: each
-# sample by (number of samples) / (number of classes * number of samples of its class), as in
-# scikit-learn.
+# The value of a loss's option `weight` that makes rare classes count as much as frequent ones. A
+# sample's weight is (number of samples) / (number of classes * number of samples of its class), as
+# in scikit-learn.
 BALANCED = "balanced"
-# The least probability of which the loss takes the logarithm.
+# The smallest probability whose logarithm the loss takes.
 LEAST = float(np.finfo(np.float64).eps)
 
 
@@ -66,7 +66,7 @@ class Classification(Task):
             each = make(**options | {"weight": weight}, reduction="none")
             return lambda scores, targets: each(scores, targets).mean()
         loss = make(**options)
-        if name in WEIGHTED or ":" in name:  # the user's own gets class numbers, too
+        if name in WEIGHTED or ":" in name:  # the user's own also gets class numbers
             return loss
         return lambda scores, targets: loss(
             scores, F.one_hot(targets, self.outputs).to(scores.dtype)
@@ -96,7 +96,7 @@ class Classification(Task):
         return cross_entropy
 
     def _weights(self, targets: np.ndarray) -> Tensor:
-        """The weights of classes that make each count as much, (classes,) float32."""
+        """Return the class weights that make all classes count the same, (classes,) float32."""
         import torch
 
         counts = torch.bincount(torch.from_numpy(targets), minlength=self.outputs)
@@ -109,14 +109,18 @@ class Classification(Task):
         return outputs.double().clamp(min=LEAST).log()
 
     def predictions(self, scores: np.ndarray, scaling: Any) -> dict[str, Any]:
-        """`predicted`, class numbers, int64; `scores`, float32, one per class, or `probabilities`
-        in the precision in which the model gave them: rounding would make ties."""
+        """Return `predicted`, int64 class numbers, and `scores`, float32, or `probabilities`.
+
+        Probabilities keep the precision in which the model gave them: rounding would make ties.
+        """
         name = "probabilities" if self.gives_probabilities else "scores"
         return {"predicted": scores.argmax(axis=1), name: scores}
 
     def measured(self, true: np.ndarray, predicted: np.ndarray) -> dict[str, Any]:
-        """{"accuracy": share in 0..1, "confusion": (classes, classes) nested lists of counts, true
-        class by predicted class}"""
+        """Return {"accuracy": share in 0..1, "confusion": counts, true class by predicted class}.
+
+        The counts are (classes, classes) nested lists.
+        """
         pairs = np.bincount(true * self.outputs + predicted, minlength=self.outputs**2)
         return {
             "accuracy": float(np.mean(true == predicted)),
@@ -127,7 +131,7 @@ class Classification(Task):
         return f"accuracy {measures['accuracy']:.2%}"
 
     def answers(self, scores: np.ndarray, scaling: Any) -> np.ndarray:
-        """Probabilities: those of the model, or the softmax of the scores."""
+        """Return probabilities: those of the model, or the softmax of the scores."""
         if self.gives_probabilities:
             return scores
         import torch

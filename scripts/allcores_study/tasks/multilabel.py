@@ -23,8 +23,10 @@ STRATIFIED = "iteratively stratified (Sechidis, Tsoumakas and Vlahavas 2011) "
 
 
 class Multilabel(Task):
-    """Stored targets are (N, outputs) int8 of zeros and ones; a label is told to hold where its
-    score is above 0, its probability above a half."""
+    """Stored targets are (N, outputs) int8 zeros and ones.
+
+    A label is predicted to hold if its score is above 0, or its probability above a half.
+    """
 
     array = "labels"
     unfit = "are not zeros and ones"
@@ -75,15 +77,20 @@ class Multilabel(Task):
         return outputs.log() - (-outputs).log1p()
 
     def predictions(self, scores: np.ndarray, scaling: Any) -> dict[str, Any]:
-        """`predicted`, int8, and `scores`, float32, of each label, or `probabilities` in the
-        precision in which the model gave them."""
+        """Return `predicted`, int8, and `scores`, float32, or `probabilities`, of each label.
+
+        Probabilities keep the precision in which the model gave them.
+        """
         if self.gives_probabilities:
             return {"predicted": (scores > 0.5).astype(np.int8), "probabilities": scores}
         return {"predicted": (scores > 0).astype(np.int8), "scores": scores}
 
     def measured(self, true: np.ndarray, predicted: np.ndarray) -> dict[str, Any]:
-        """{"micro_f1": of all labels together, "macro_f1": the mean over labels, both in 0..1,
-        "of_each": a list of "f1", "precision" and "recall"}; 0 where one is not defined."""
+        """Return {"micro_f1", "macro_f1", "of_each"}; undefined values are 0.
+
+        "micro_f1" is that of all labels together, "macro_f1" the mean over labels, both in 0..1.
+        "of_each" lists "f1", "precision" and "recall" of each label.
+        """
         true, predicted = true.astype(bool), predicted.astype(bool)
         hits = (true & predicted).sum(axis=0)
         told, have = predicted.sum(axis=0), true.sum(axis=0)
@@ -101,7 +108,7 @@ class Multilabel(Task):
         return f"micro F1 {measures['micro_f1']:.2%}"
 
     def answers(self, scores: np.ndarray, scaling: Any) -> np.ndarray:
-        """Probabilities: those of the model, or the sigmoid of the scores."""
+        """Return probabilities: those of the model, or the sigmoid of the scores."""
         if self.gives_probabilities:
             return scores
         import torch

@@ -1,4 +1,4 @@
-"""The input itself: a network has to give again what it gets, through a narrow place."""
+"""The input itself: a network has to reproduce its input through a bottleneck."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ SHOWN = 4  # samples whose outputs are kept, of the best and of the worst
 
 
 class Reconstruction(Task):
-    """Stored targets are zeros, (N,) float64: the error of a perfect network. Models give as many
-    numbers as an input has, which are compared with the scaled input."""
+    """Stored targets are zeros, (N,) float64: the error of a perfect network.
+
+    Models give as many numbers as an input has, which are compared with the scaled input.
+    """
 
     target = "inputs"
     measures = ("mse",)
@@ -47,12 +49,16 @@ class Reconstruction(Task):
         return lambda scores, targets: loss(scores.reshape(targets.shape), targets)
 
     def kept(self, scores: Tensor, inputs: Tensor) -> np.ndarray:
-        """Outputs and inputs, (n, 2, ...) float32."""
+        """Return outputs and inputs, (n, 2, ...) float32."""
         return np.stack([scores.reshape(inputs.shape).numpy(), inputs.numpy()], axis=1)
 
     def predictions(self, scores: np.ndarray, scaling: Any) -> dict[str, Any]:
-        """`predicted`, the mean squared error of each sample, float64; `output` and `input` of the
-        best and the worst samples, scaled, else empty; `shape` of a sample."""
+        """Return `predicted`, `output`, `input` and `shape`.
+
+        `predicted` is the mean squared error of each sample, float64. `output` and `input` are
+        those of the best and the worst samples, scaled, and empty for the others. `shape` is that
+        of a sample.
+        """
         errors = self.answers(scores, scaling)[:, 0]
         order = np.argsort(errors, kind="stable")
         shown = np.unique([*order[:SHOWN], *order[-SHOWN:]]).astype(np.int64)
@@ -67,14 +73,14 @@ class Reconstruction(Task):
         }
 
     def measured(self, true: np.ndarray | None, predicted: np.ndarray) -> dict[str, Any]:
-        """{"mse": the mean over samples of the mean squared error of the scaled input}."""
+        """Return {"mse": the mean over samples of the mean squared error of the scaled input}."""
         return {"mse": float(np.mean(predicted))}
 
     def in_words(self, measures: dict[str, Any]) -> str:
         return f"mean squared error {measures['mse']:.4g} of scaled inputs"
 
     def answers(self, scores: np.ndarray, scaling: Any) -> np.ndarray:
-        """The mean squared error of each sample, (n, 1) float64."""
+        """Return the mean squared error of each sample, (n, 1) float64."""
         differences = scores[:, 0].astype(np.float64) - scores[:, 1]
         rows = differences.reshape(len(scores), math.prod(scores.shape[2:]))
         return (rows**2).mean(axis=1, keepdims=True)

@@ -24,8 +24,10 @@ LARGEST, EXACT = 1e100, 2**53
 
 
 class Regression(Task):
-    """Stored targets are float64, (N,), or (N, outputs) of several numbers; for training each is
-    scaled to mean 0 and spread 1."""
+    """Stored targets are float64, (N,), or (N, outputs) for several numbers.
+
+    For training, each is scaled to mean 0 and spread 1.
+    """
 
     @property
     def measures(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -70,14 +72,16 @@ class Regression(Task):
         return lambda scores, targets: of_samples(each(scores.reshape(targets.shape), targets))
 
     def predictions(self, scores: np.ndarray, scaling: Any) -> dict[str, Any]:
-        """`predicted`, float64, in the unit of the targets and of their shape."""
+        """Return `predicted`, float64, in the unit and the shape of the targets."""
         answers = self.answers(scores, scaling)
         return {"predicted": answers[:, 0] if self.outputs == 1 else answers}
 
     def measured(self, true: np.ndarray, predicted: np.ndarray) -> dict[str, Any]:
-        """{"r2": coefficient of determination, 1 at best; None if the true values are all equal,
-        "rmse": root of the mean squared error, "mae": mean absolute error}; of several numbers the
-        means of these, and "of_each", a list of them."""
+        """Return {"r2", "rmse", "mae"}; for several numbers their means, and "of_each", a list.
+
+        "r2" is the coefficient of determination, 1 at best, or None if the true values are all
+        equal; "rmse" is the root of the mean squared error, "mae" the mean absolute error.
+        """
         if self.outputs == 1:
             return _measured(true, predicted)
         each = [_measured(*columns) for columns in zip(true.T, predicted.T, strict=True)]
@@ -94,7 +98,7 @@ class Regression(Task):
         return f"{mean}R2 " + ("undefined" if measures["r2"] is None else f"{measures['r2']:.4f}")
 
     def answers(self, scores: np.ndarray, scaling: Any) -> np.ndarray:
-        """Numbers in the unit of the targets, float64."""
+        """Return numbers in the unit of the targets, float64."""
         return scores.astype(np.float64) * scaling.spread + scaling.centre
 
     def told(
@@ -126,7 +130,7 @@ class Regression(Task):
 def _measured(true: np.ndarray, predicted: np.ndarray) -> dict[str, float | None]:
     error, spread = true - predicted, np.sum((true - true.mean()) ** 2)
     return {
-        # Rounding alone could leave a spread of equal numbers.
+        # Rounding alone could give equal numbers a spread.
         "r2": float(1 - np.sum(error**2) / spread) if np.ptp(true) and spread else None,
         "rmse": float(np.sqrt(np.mean(error**2))),
         "mae": float(np.mean(np.abs(error))),
@@ -139,11 +143,11 @@ def _refuse_unfit(targets: np.ndarray) -> None:
         return
     least, most = targets.min(), targets.max()
     if targets.dtype.kind in "iu" and max(abs(int(least)), abs(int(most))) > EXACT:
-        reason = "which float64 cannot hold exactly; expected a common offset to be subtracted"
+        reason = "which float64 cannot hold exactly; subtract a common offset"
     elif max(abs(float(least)), abs(float(most))) > LARGEST:
         reason = f"whose squares are too large; expected numbers below {LARGEST:g}"
     elif float(most) - float(least) < 1 / LARGEST:
-        reason = "which do not differ, or by too little; expected a smaller unit"
+        reason = "which differ too little or not at all; use a smaller unit"
     else:
         return
     raise ValueError(f"the targets are numbers from {least:.12g} to {most:.12g}, {reason}")

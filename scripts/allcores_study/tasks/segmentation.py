@@ -22,16 +22,18 @@ IS_SCALED = False
 STRATIFIED = ""
 PREDICTED = "each pixel is one of {names}"
 BALANCED = "balanced"
-# Where its losses are that are not torch's.
+# The module of the losses that are not torch's.
 OWN_LOSSES = "_pixel_losses"
 
 
 class Segmentation(Task):
-    """Stored targets are masks, (N, H, W) uint8 of class numbers; models give (n, outputs, H, W),
-    a score for each class and pixel."""
+    """Stored targets are masks, (N, H, W) uint8 class numbers.
+
+    Models give (n, outputs, H, W), a score for each class and pixel.
+    """
 
     array = "masks"
-    unfit = "hold other numbers than those of classes"
+    unfit = "hold numbers that are not classes"
     target = "pixels"
     measures = ("mean_iou", "pixel_accuracy", "of_each")
 
@@ -64,10 +66,10 @@ class Segmentation(Task):
         return targets
 
     def notes(self, targets: np.ndarray, names: list[str]) -> Iterator[str]:
-        """Yield sentences on masks of which something is missing.
+        """Yield sentences on what the masks lack.
 
         Raises:
-            ValueError: there is nothing but the first class and pixels without one.
+            ValueError: there are only the first class and pixels without a class.
         """
         counts = np.bincount(targets.ravel(), minlength=WITHOUT_CLASS + 1)
         if counts[WITHOUT_CLASS] and counts[0] + counts[WITHOUT_CLASS] == targets.size:
@@ -94,7 +96,7 @@ class Segmentation(Task):
         return lambda scores, targets: cross_entropy(scores, targets, weight, **others)
 
     def _weights(self, targets: np.ndarray) -> Tensor:
-        """The weights of classes that make each count as much, (classes,) float32."""
+        """Return the class weights that make all classes count the same, (classes,) float32."""
         import torch
 
         counts = np.bincount(targets[targets != WITHOUT_CLASS], minlength=self.outputs)
@@ -102,19 +104,22 @@ class Segmentation(Task):
         return torch.tensor(weights, dtype=torch.float32)
 
     def kept(self, scores: Tensor, inputs: Tensor) -> np.ndarray:
-        """The predicted masks, (n, H, W) uint8."""
+        """Return the predicted masks, (n, H, W) uint8."""
         return scores.argmax(dim=1).numpy().astype(np.uint8)
 
     def predictions(self, scores: np.ndarray, scaling: Any) -> dict[str, Any]:
-        """`predicted`, the class of each pixel, (n, H * W) uint8; `shape`, H and W."""
+        """Return `predicted`, the class of each pixel, (n, H * W) uint8, and `shape`, H and W."""
         count, *shape = scores.shape
         sizes = np.tile(np.array(shape, np.int32), (count, 1))
         return {"predicted": scores.reshape(count, math.prod(shape)), "shape": sizes}
 
     def measured(self, true: np.ndarray, predicted: np.ndarray) -> dict[str, Any]:
-        """{"mean_iou": the mean over classes of the intersection over the union of all pixels that
-        are told to be of it and are, of classes that there are, "pixel_accuracy": in 0..1,
-        "of_each": a list of "iou" and "accuracy" of each class, None where there is none}."""
+        """Return {"mean_iou", "pixel_accuracy", "of_each"}; undefined values are None.
+
+        "mean_iou" is the mean, over the classes that occur, of intersection over union: pixels that
+        are of a class and predicted so, over pixels that are either. "pixel_accuracy" is in 0..1.
+        "of_each" lists "iou" and "accuracy" of each class.
+        """
         true = true.reshape(predicted.shape)
         counts = confusion(true, predicted, self.outputs)
         hits, have, told = np.diag(counts), counts.sum(axis=1), counts.sum(axis=0)
@@ -134,8 +139,10 @@ class Segmentation(Task):
         return "mean IoU " + ("undefined" if value is None else f"{value:.2%}")
 
     def answers(self, scores: np.ndarray, scaling: Any) -> np.ndarray:
-        """1 for the class of a pixel, else 0, (n, outputs, H, W) float32: the mean over models is
-        how many of them say so."""
+        """Return 1 for the class of a pixel, else 0, (n, outputs, H, W) float32.
+
+        The mean over models is the share of models that predict that class.
+        """
         return (scores[:, None] == np.arange(self.outputs)[:, None, None]).astype(np.float32)
 
     def told(
@@ -164,7 +171,7 @@ class Segmentation(Task):
 
 
 def confusion(true: np.ndarray, predicted: np.ndarray, classes: int) -> np.ndarray:
-    """(classes, classes) counts of pixels, true by predicted class; of arrays of one shape."""
+    """Return (classes, classes) counts of pixels, true by predicted class; arrays of one shape."""
     has_class = true != WITHOUT_CLASS
     pairs = true[has_class].astype(np.int64) * classes + predicted[has_class]
     return np.bincount(pairs, minlength=classes**2).reshape(classes, classes)

@@ -1,9 +1,9 @@
 """Save checkpoints, resume from them, delete only files written here.
 
-A run's checkpoints lie outside its declared outputs, because Snakemake deletes those of a job that
-failed. Their folder holds the latest checkpoint, the one before, the epochs since, what the run has
-cost so far, the weights that will be scored, a lock, and where nodes meet. The name of every file
-ends with SUFFIX; a folder that holds anything else is refused.
+A run's checkpoints are outside its declared outputs, because Snakemake deletes the outputs of a
+failed job. Their folder contains the latest checkpoint, the one before, the epochs since, what the
+run has cost so far, the weights that will be scored, a lock, and the file by which nodes meet. The
+name of every file ends with SUFFIX; a folder that contains anything else is refused.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from allcores_study.records import fingerprint
 from allcores_study.records.results_folder import SUFFIX
 from allcores_study.training.evaluation import shipped
 
-# Seconds within which a file written on one node must be visible on another; NFS refreshes what it
-# knows of a file after up to a minute.
+# Seconds within which a file written on one node must be visible on another: NFS may take up to a
+# minute to refresh what it has cached.
 VISIBLE_WITHIN = 120.0
 
 
 class Checkpoints:
-    """The checkpoints of one run, in a folder that is locked for this process and what it forks.
+    """The checkpoints of one run, in a folder that is locked for this process and its forks.
 
     Args:
-        folder: where the files lie; made if missing.
-        identity: str, what a checkpoint has to agree in to be resumed from: the run's identity,
-            and whether it is timed alone.
-        epochs: number of epochs that are trained.
+        folder: where the files are; created if missing.
+        identity: what has to match for a checkpoint to be resumed from: the run's identity, and
+            whether it is timed alone.
+        epochs: number of epochs to train.
         every_epoch: whether the weights after each epoch will be scored, not only those that the
             run ships.
 
     Attributes:
-        notes: list of str, why an existing checkpoint could not be used.
+        notes: why existing checkpoints could not be used.
 
     Raises:
-        ValueError: the folder holds files that are not checkpoints, or another process is using
+        ValueError: the folder contains files that are not checkpoints, or another process is using
             it.
         OSError: the folder or a file in it cannot be read; nothing was changed.
     """
@@ -92,7 +92,7 @@ class Checkpoints:
         return _digest(self._latest).hex() if self._latest.exists() else None
 
     def _choose(self) -> None:
-        """Make the newest sound checkpoint the latest; without one, begin with an empty folder."""
+        """Make the newest sound checkpoint the latest; if there is none, empty the folder."""
         for file in (self._latest, self._previous):
             checkpoint = self._load_usable(file)
             if checkpoint is None:
@@ -106,7 +106,7 @@ class Checkpoints:
         self._empty()
 
     def _load_usable(self, file: Path) -> dict[str, Any] | None:
-        """The checkpoint in a file; None if it is missing, damaged or of another identity."""
+        """Return the checkpoint in a file; None: it is missing, damaged or of another identity."""
         try:
             checkpoint = load(file)
         except FileNotFoundError:
@@ -124,7 +124,7 @@ class Checkpoints:
             self.notes.append(f"not resumed from {file}: {', '.join(changed)} was edited")
             return None
         if len(checkpoint["epochs"]) > self.epochs:
-            self.notes.append(f"not resumed from {file}: it is of a later epoch")
+            self.notes.append(f"not resumed from {file}: it is from a later epoch")
             return None
         return checkpoint
 
@@ -138,11 +138,11 @@ class Checkpoints:
         return False
 
     def latest(self) -> dict[str, Any] | None:
-        """The latest checkpoint, or None at the start."""
+        """Return the latest checkpoint, or None at the start."""
         return load(self._latest) if self._latest.exists() else None
 
     def save(self, checkpoint: dict[str, Any]) -> None:
-        """Write a checkpoint; the previous one stays, in case this one is damaged."""
+        """Write a checkpoint and keep the previous one, in case this one gets damaged."""
         next_file = self._file("next")
         made_of = {"identity": self.identity, "loaded": fingerprint.loaded()}
         save(checkpoint | made_of, next_file)
@@ -157,13 +157,13 @@ class Checkpoints:
             file.unlink()
 
     def note(self, record: dict[str, Any]) -> None:
-        """Keep the record of an epoch that no checkpoint has yet, for a run that diverges."""
+        """Record an epoch that no checkpoint has yet, in case the run diverges."""
         if self._notes_file is None:
             self._notes_file = self._noted.open("a", buffering=1)  # each line is written at once
         self._notes_file.write(json.dumps(record) + "\n")
 
     def trained(self) -> dict[str, Any]:
-        """The latest checkpoint, with the epochs that were noted since; {}: there is nothing."""
+        """Return the latest checkpoint with the epochs noted since; {}: there is nothing."""
         lines = self._noted.read_text().splitlines() if self._noted.exists() else []
         checkpoint = self.latest() or {}
         epochs = checkpoint.get("epochs", []) + [json.loads(line) for line in lines]
@@ -177,14 +177,14 @@ class Checkpoints:
         save(weights, self._weights(last))
 
     def _scored(self, epochs: list[dict[str, Any]]) -> Sequence[int]:
-        """The epochs, from 0, whose weights would be scored if the run ended after these."""
+        """Return the epochs, from 0, whose weights would be scored if the run ended after these."""
         if self.every_epoch:
             return range(len(epochs))
         is_judged = epochs and "validation_loss" in epochs[-1]
         return [shipped(epochs)] if is_judged or len(epochs) == self.epochs else []
 
     def weights(self, epoch: int) -> dict[str, Any]:
-        """The state_dict after that epoch, counted from 0.
+        """Return the state_dict after that epoch, counted from 0.
 
         Raises:
             ValueError: the file was damaged since it was written.
@@ -199,7 +199,7 @@ class Checkpoints:
                 file.unlink(missing_ok=True)
 
     def remove(self) -> None:
-        """Delete what the run has written here, and the folder if it is empty then."""
+        """Delete what the run has written here, and the folder if it is then empty."""
         self._empty()
         self._file("lock").unlink()
         if not any(self.folder.iterdir()):
@@ -209,12 +209,12 @@ class Checkpoints:
 class RemoteCheckpoints:
     """The checkpoints of a run, read on a node that does not write them.
 
-    A shared file system may show a new file late there.
+    A shared file system may show a new file there with a delay.
 
     Args:
         folder: where they are.
         node: number of this node.
-        digest: of the latest checkpoint, as the first node wrote it; None: there is none.
+        digest: that of the latest checkpoint, as the first node wrote it; None: there is none.
 
     Raises:
         ValueError: that checkpoint does not become visible on this node.
@@ -226,21 +226,21 @@ class RemoteCheckpoints:
         deadline = time.monotonic() + VISIBLE_WITHIN
         while digest and not (self._latest.exists() and _digest(self._latest).hex() == digest):
             if time.monotonic() > deadline:
-                raise ValueError(f"{self._latest} is not visible here as the first node wrote it")
+                raise ValueError(f"{self._latest} does not appear here as the first node wrote it")
             time.sleep(0.1)
 
     def latest(self) -> dict[str, Any] | None:
-        """The latest checkpoint, or None at the start."""
+        """Return the latest checkpoint, or None at the start."""
         return load(self._latest) if self.digest else None
 
 
 def rendezvous(folder: str | Path) -> Path:
-    """The file by which the launchers of several nodes find each other."""
+    """Return the file by which the launchers of several nodes find each other."""
     return Path(folder) / f"rendezvous{SUFFIX}"
 
 
 def is_begun(folder: str | Path) -> bool:
-    """Whether a run has begun to write its checkpoints, or their lock, in a folder."""
+    """Return whether a run has begun to write its checkpoints, or their lock, in a folder."""
     return any(Path(folder).glob(f"*{SUFFIX}"))
 
 
@@ -249,13 +249,13 @@ def _refuse_foreign(folder: Path) -> None:
     foreign = [file for file in present if file.suffix != SUFFIX]
     if foreign:
         raise ValueError(
-            f"{folder} holds {foreign[0].name}, which is not a checkpoint of a run; checkpoints "
-            "need a separate folder; nothing was changed"
+            f"{folder} contains {foreign[0].name}, which is not a checkpoint of a run; use a "
+            "separate folder for checkpoints. Nothing was changed"
         )
 
 
 def _lock_file(path: Path) -> int:
-    """Lock a file; returns its descriptor. The lock lasts as long as any process has it open."""
+    """Lock a file and return its descriptor; the lock lasts while any process has it open."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -264,11 +264,11 @@ def _lock_file(path: Path) -> int:
             os.close(descriptor)
             raise ValueError(
                 f"{path.parent} is in use: another process trains the same run, perhaps an earlier "
-                "attempt on a node that a cluster has lost; call again once it has ended"
+                "attempt on a node that a cluster has lost; try again once it has ended"
             ) from None
         # The previous holder may have deleted the file meanwhile; a lock on it would be void.
         if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):
-            os.utime(descriptor)  # when this session began, for whoever watches
+            os.utime(descriptor)  # so that watching programs see when this session began
             return descriptor
         os.close(descriptor)
 
@@ -290,7 +290,7 @@ def _digest(path: Path) -> bytes:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Read what save() wrote.
+    """Return what save() wrote.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -300,7 +300,7 @@ def load(path: Path) -> dict[str, Any]:
     length = hashlib.sha256().digest_size
     digest, tensors = content[:length], content[length:]
     if digest != hashlib.sha256(tensors).digest():
-        raise ValueError(f"{path} is damaged: not resumed from")
+        raise ValueError(f"{path} is damaged, so it is not used")
     return torch.load(io.BytesIO(tensors), weights_only=True)
 
 

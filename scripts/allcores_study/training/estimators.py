@@ -1,4 +1,4 @@
-"""Fit an estimator of scikit-learn's interface, such as a random forest, in place of the loop.
+"""Fit an estimator with scikit-learn's interface, such as a random forest, in place of the loop.
 
 It gets the samples that a network gets, scaled by the same training part, and is scored by the same
 code. https://scikit-learn.org/stable/developers/develop.html describes the interface.
@@ -34,17 +34,19 @@ if TYPE_CHECKING:
     from allcores_study.training.checkpoints import Checkpoints
     from allcores_study.training.progress import EpochsFile
 
-# Samples on which it is tried out, at least, and of each class; what needs more gets MORE times.
+# A smoke test has at least TRIED samples and TRIED_OF_EACH per class; if it fails, MORE times that.
 TRIED, TRIED_OF_EACH, MORE = 200, 20, 10
-LOOK = 1.0  # seconds between two looks at whether it computes
+LOOK = 1.0  # seconds between two checks of whether it computes
 CLASSIFIER, REGRESSOR = "classifier", "regressor"
 # The kinds of scikit-learn's estimators that predict neither classes nor numbers.
 OTHERS = ("clusterer", "outlier_detector", "density_estimator")
 
 
 def kind(estimator: Any) -> str:
-    """What an estimator is: by scikit-learn's tags, or, where these do not say it, by its methods:
-    one with predict_proba() is a classifier."""
+    """Return what an estimator is, by scikit-learn's tags.
+
+    Without tags its methods decide: one with predict_proba() is a classifier.
+    """
     tags = getattr(estimator, "__sklearn_tags__", None)
     told = tags().estimator_type if tags else getattr(estimator, "_estimator_type", None)
     if told in (CLASSIFIER, REGRESSOR, *OTHERS):
@@ -53,12 +55,12 @@ def kind(estimator: Any) -> str:
 
 
 class FittedEstimator(torch.nn.Module):
-    """An estimator as a module, to be scored and used for new samples as networks are.
+    """An estimator as a module, scored and used for new samples as networks are.
 
-    Its state_dict has the pickled estimator.
+    Its state_dict contains the pickled estimator.
 
     Args:
-        estimator: with fit() and predict(); of classes and labels with predict_proba(), too.
+        estimator: has fit() and predict(); for classes and labels also predict_proba().
         outputs: number of outputs per sample.
     """
 
@@ -75,8 +77,10 @@ class FittedEstimator(torch.nn.Module):
         self.estimator.fit(inputs.flatten(1).numpy(), targets)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        """What the estimator predicts for inputs, (n, outputs): probabilities of classes or labels
-        as it gives them, or numbers, float32."""
+        """Return what the estimator predicts for inputs, (n, outputs).
+
+        These are probabilities of classes or labels as it gives them, or numbers, float32.
+        """
         rows = inputs.flatten(1).numpy()
         if not self.gives_probabilities:
             found = np.asarray(self.estimator.predict(rows), np.float32)
@@ -97,15 +101,15 @@ class FittedEstimator(torch.nn.Module):
         return torch.from_numpy(np.ascontiguousarray(found))
 
     def _classes(self) -> np.ndarray | range:
-        """The numbers of the classes that it was fitted to; of one without `classes_`, all."""
+        """Return the numbers of the classes that it was fitted to; without `classes_`, all."""
         return getattr(self.estimator, "classes_", range(self.outputs))
 
     def _of_labels(self, rows: np.ndarray) -> np.ndarray:
-        """The probability that each label holds, (n, outputs)."""
+        """Return the probability that each label holds, (n, outputs)."""
         chances = self.estimator.predict_proba(rows)
         if not isinstance(chances, list):
             return chances
-        # For each label a column for "no" and one for "yes", of those that it was trained on.
+        # Each label has a column for "no" and one for "yes", if it was trained on samples of both.
         pairs = zip(chances, self.estimator.classes_, strict=True)
         return np.stack([of_label @ values for of_label, values in pairs], axis=1)
 
@@ -119,9 +123,11 @@ class FittedEstimator(torch.nn.Module):
 
 
 def build(run: Run, outputs: int) -> FittedEstimator:
-    """The FittedEstimator of a Run, not fitted yet: its threads are `n_jobs`, its seed
-    `random_state`, of parts of a pipeline, too. One thread is what None means, and is not said:
-    LogisticRegression warns of `n_jobs`."""
+    """Return the FittedEstimator of a Run, not fitted yet.
+
+    `n_jobs` is set to its threads and `random_state` to its seed, also in parts of a pipeline. One
+    thread is what None means, so it is not set: LogisticRegression warns about `n_jobs`.
+    """
     estimator = registry.model(run.model.name).load()(**run.model.options)
     threads = run.threads_per_worker
     assert isinstance(threads, int)
@@ -155,7 +161,7 @@ def train(
     targets = dataset.task.scaled(dataset.targets, scaling)[samples]
     progress.batch()
     clock.enter("compute")
-    seed_all(run.seed)  # which some draw from that take no random_state
+    seed_all(run.seed)  # for estimators that draw numbers without a random_state
     with _signs_of_life(clock):
         model.fit(inputs, targets)
     lifetime.end_processes_of_joblib()
@@ -177,12 +183,14 @@ def train(
 
 @contextlib.contextmanager
 def _signs_of_life(clock: Clock) -> Iterator[None]:
-    """Tell the watcher that this rank computes as long as it, or a process of joblib's below it,
-    uses CPU time: fit() returns late."""
+    """Show that this rank computes, while it or one of its joblib processes uses CPU time.
+
+    Otherwise nothing would be heard of it until fit() returns.
+    """
     is_over, me = threading.Event(), psutil.Process()
 
     def used() -> float:
-        seconds = -time.thread_time()  # of looking: much where there are many processes
+        seconds = -time.thread_time()  # of these checks: much where there are many processes
         for process in (me, *me.children(recursive=True)):
             with contextlib.suppress(psutil.Error):  # it has just ended
                 seconds += sum(process.cpu_times()[:2])
@@ -192,7 +200,7 @@ def _signs_of_life(clock: Clock) -> Iterator[None]:
         before = used()
         while not is_over.wait(LOOK):
             now = used()
-            if abs(now - before) > LOOK / 10:  # less than before where a process has ended
+            if abs(now - before) > LOOK / 10:  # negative where a process has ended
                 clock.beat("compute")
             before = now
 
@@ -208,7 +216,7 @@ def _signs_of_life(clock: Clock) -> Iterator[None]:
 def tried_out(
     run: Run, shape: Sequence[int], task: Task, examples: list[Any] | None, vocabulary: int | None
 ) -> dict[str, float]:
-    """Fit a new estimator to a few samples; returns what a sample takes.
+    """Fit a new estimator to a few samples and return what a sample takes.
 
     Args:
         run, shape, task, examples, vocabulary: as in trials.tried_out().
@@ -232,20 +240,20 @@ def tried_out(
             "probabilities, by which it is scored (SVC does with `probability: true`)"
         )
     if task.target != "fixed":
-        raise ValueError(f"{name} predicts no {targets}; expected a network")
+        raise ValueError(f"{name} does not predict {targets}; expected a network")
     if vocabulary:
         raise ValueError(f"{name} takes no sequences of tokens; expected a network")
     count = max(TRIED, TRIED_OF_EACH * task.outputs)
     try:
         return _fitted(model, shape, task, examples, count)
-    except ValueError:  # more neighbours than samples, say
+    except ValueError:  # for instance, more neighbours than samples
         return _fitted(build(run, task.outputs), shape, task, examples, MORE * count)
 
 
 def _fitted(
     model: FittedEstimator, shape: Sequence[int], task: Task, examples: list[Any] | None, count: int
 ) -> dict[str, float]:
-    """What a sample takes when a model is fitted to so many."""
+    """Return what a sample takes when a model is fitted to this many."""
     random = np.random.default_rng(0)
     inputs = random.standard_normal((count, *shape), np.float32)
     if examples is not None:

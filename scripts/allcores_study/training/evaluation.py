@@ -1,4 +1,4 @@
-"""Score saved weights on the held-out samples: exact, no padding, no augmentation."""
+"""Score saved weights on the held-out samples: exactly, without padding or augmentation."""
 
 from __future__ import annotations
 
@@ -33,9 +33,8 @@ def evaluate(
     """Score weights on the held-out samples.
 
     Args:
-        run: the Run, without `auto`.
-        dataset: the opened storage.Dataset.
-        scaling: Scaling, of its training samples.
+        run: has no `auto`.
+        scaling: that of the training samples.
         samples, held_out: positions of the training samples and the held-out ones, (n,) int64 each.
         weights: a state_dict of the run's model.
 
@@ -60,8 +59,10 @@ def evaluate(
 
 
 def shipped(epochs: list[dict[str, Any]]) -> int:
-    """The epoch, counted from 0, whose weights a run ships: the best on its validation part, or the
-    last if it has none. A loss that is NaN is worse than any number.
+    """Return the epoch, counted from 0, whose weights a run ships.
+
+    That is the best on the validation part, or the last without one. A loss of NaN is worse than
+    any number.
 
     Args:
         epochs: one record per epoch.
@@ -73,7 +74,7 @@ def shipped(epochs: list[dict[str, Any]]) -> int:
 
 
 def is_over(run: Run, epochs: list[dict[str, Any]]) -> bool:
-    """Whether a Run needs no further epoch."""
+    """Return whether a Run needs no further epoch."""
     if not epochs:
         return False
     waited = len(epochs) - 1 - shipped(epochs)
@@ -87,12 +88,11 @@ def scores_of(
 
     Args:
         model: in evaluation mode.
-        source: Batches.
-        samples: positions in it, (n,) int64.
+        samples: positions in the source, (n,) int64.
     """
     is_network = not getattr(model, "gives_probabilities", False)
     for start in range(0, len(samples), BATCH_SIZE):
         part = samples[start : start + BATCH_SIZE]
         inputs = source.plain(part)
-        scores = model(inputs.clone())  # which it may change
+        scores = model(inputs.clone())  # a copy, which the model may change
         yield part, inputs, scores.float() if is_network else scores

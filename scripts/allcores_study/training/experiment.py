@@ -1,4 +1,4 @@
-"""One run from data to results: train, score, write down."""
+"""One run from data to results: train, score, and write the results."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ SHARED = Path("/dev/shm")
 
 
 def train_and_score(request: RunRequest) -> dict[str, Any]:
-    """Train a run, score it on the test fold, write its results.
+    """Train a run, score it on the test fold, and write its results.
 
-    On several nodes the first one calls this, the others call join().
+    On several nodes, the first one calls this and the others call join().
 
     Returns:
-        The content of the Record in metrics.json. If the run diverged, it has where, and
+        The content of the Record in metrics.json. If the run diverged, it records where, and
         weights.pt is empty.
 
     Raises:
         ValueError: the data are not what was prepared, the split leaves nothing to train on or to
-            score, or the folder of checkpoints holds other files.
+            score, or the folder of checkpoints contains other files.
         failures.RankFailedError: a process of the run died or hangs, or another node is gone.
-        KeyboardInterrupt: a signal stopped it; the same call continues from the last checkpoint.
+        KeyboardInterrupt: a signal stopped it; the same call resumes from the last checkpoint.
     """
     run, conditions, output = request.run, request.conditions, request.output
     prepared = PreparedRun.of(run, request.data_folder, request.fold_file)
@@ -97,7 +97,7 @@ def train_and_score(request: RunRequest) -> dict[str, Any]:
 
 
 def join(request: RunRequest, node: int) -> None:
-    """Take part in a run on a node other than the first: train with the workers of this node.
+    """Train with the workers of this node in a run whose first node is another.
 
     Args:
         node: number of this node, from 1.
@@ -130,15 +130,16 @@ def _score(
     request: RunRequest,
     diverged: DivergedError | None,
 ) -> tuple[dict[int, dict[str, Any]], DivergedError | None, float]:
-    """Score the weights that the run ships, and those of other epochs if it asks for curves; write
-    weights and predictions.
+    """Score the weights that the run ships, and write them and the predictions.
+
+    For curves, the weights of the other epochs are also scored.
 
     Returns:
         (measures, diverged, evaluation_seconds) of an Outcome.
     """
     measures, weights, predictions, began = {}, {}, None, time.perf_counter()
     if not diverged:
-        # What the ranks have recorded comes by the checkpoint that they have written.
+        # The ranks are other processes: what they recorded comes from the checkpoint they wrote.
         checkpoint = checkpoints.latest()
         assert checkpoint, "all ranks have ended well"
         epochs = checkpoint["epochs"]
@@ -150,7 +151,7 @@ def _score(
             measures[epoch], predictions = prepared.scores(weights)
         diverged = diverged_at_last(measures[final], epochs)
     seconds = time.perf_counter() - began
-    # Writing large weights takes seconds, which count as the run's.
+    # Writing large weights takes seconds, which count for the run but not as evaluation.
     save_weights({} if diverged else weights, request.output / "weights.pt")
     kept = None if diverged else predictions
     prepared.write_predictions(request.output / "predictions.parquet", kept)
@@ -165,7 +166,7 @@ def _train(
     execution: Execution,
     peers: Nodes,
 ) -> DivergedError | None:
-    """Train in forked processes; returns the DivergedError that ended the training, or None."""
+    """Train in forked processes; return the DivergedError that ended the training, or None."""
     run = prepared.run
     assert isinstance(run.threads_per_worker, int), "auto is filled in"
     train = partial(
@@ -178,7 +179,7 @@ def _train(
         checkpoints,
         record,
     )
-    registry.optimizers()  # before forking, as the model in PreparedRun.of()
+    registry.optimizers()  # before forking, like the model in PreparedRun.of()
     registry.losses()
     try:
         run_workers(
@@ -200,9 +201,11 @@ def _train(
 
 @contextlib.contextmanager
 def _private_folder() -> Iterator[None]:
-    """Context with a folder for what joblib, by which estimators use several processes, shares
-    between them: a rank that is killed leaves it behind. So does this process if it is killed, to
-    the next one that comes here."""
+    """Give joblib, by which estimators use several processes, a private folder to share data in.
+
+    A rank that is killed leaves it behind. If this process is killed as well, the next one that
+    comes here deletes it.
+    """
     place = SHARED if os.access(SHARED, os.W_OK) else Path(tempfile.gettempdir())
     for left in place.glob("estimator_*_joblib"):
         if not psutil.pid_exists(int(left.name.split("_")[1])):

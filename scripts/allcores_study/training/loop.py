@@ -44,14 +44,13 @@ def train(
     """Train as one worker of a run; its weights and a record per epoch go to the checkpoints.
 
     Args:
-        run: the Run, without `auto`.
-        dataset: the opened storage.Dataset.
-        scaling: Scaling, of its training samples.
+        run: has no `auto`.
+        scaling: that of the training samples.
         samples, validation: positions in the dataset of the samples to train on, and of those to
             validate each epoch on, if any; (n,) int64 each.
-        checkpoints: to resume from and save to; on other nodes RemoteCheckpoints, only to resume.
-        record: progress.EpochsFile, used by rank 0.
-        worker: the loop.worker.Worker: this process, the others and how to reach them.
+        checkpoints: to resume from and save to; on other nodes only to resume from.
+        record: used by rank 0.
+        worker: this process, the others and how to reach them.
 
     Raises:
         DivergedError: the loss is no longer finite.
@@ -118,7 +117,7 @@ def train(
         mean_loss = world.sum(total_loss) / world.workers / len(samples)
         strategy.synchronize()
         clock.stop()
-        if not math.isfinite(mean_loss):  # though the loss of each batch was
+        if not math.isfinite(mean_loss):  # although the loss of each batch was
             raise DivergedError(epoch + 1, None, lr)
 
         schedule.end_epoch(mean_loss)

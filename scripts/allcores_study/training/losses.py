@@ -1,4 +1,4 @@
-"""Losses by name or import path, as a run's task has them."""
+"""Losses by name or import path, adapted to a run's task."""
 
 from __future__ import annotations
 
@@ -18,22 +18,20 @@ if TYPE_CHECKING:
     from allcores_study.data.storage import Dataset
     from allcores_study.tasks.base import Task
 
-# Losses whose scores have to be logarithms of probabilities.
+# Losses that take logarithms of probabilities as scores.
 OF_LOG_PROBABILITIES = ("NLLLoss",)
 
 
 def build(
     loss: Choice, task: Task, targets: np.ndarray | None = None
 ) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    """A function of scores (n, outputs) float32 and scaled targets, giving the mean loss.
+    """Return the mean loss as a function of scores (n, outputs) float32 and scaled targets.
 
     Args:
-        loss: the Choice of a Run.
-        task: tasks.base.Task.
         targets: of the training samples, as stored.
     """
     make = registry.loss(loss.name).load()
-    if not inspect.isclass(make):  # a function of the user's: of scores, targets and options
+    if not inspect.isclass(make):  # the user's own function of scores, targets and options
         make = partial(partial, make)
     elif ":" in loss.name:
         make = partial(_without_state, make)
@@ -41,7 +39,7 @@ def build(
 
 
 def _without_state(make: Callable[..., Any], **options: Any) -> Any:
-    """A loss of the user's.
+    """Return a loss of the user's.
 
     Raises:
         ValueError: it has parameters or buffers, which nothing trains or keeps in checkpoints.
@@ -50,7 +48,7 @@ def _without_state(make: Callable[..., Any], **options: Any) -> Any:
     if isinstance(made, torch.nn.Module) and made.state_dict():
         raise ValueError(
             f"it keeps {', '.join(made.state_dict())}, which is neither trained nor restored when "
-            "a run goes on; expected a loss without parameters and buffers"
+            "a run resumes; expected a loss without parameters and buffers"
         )
     return made
 
@@ -58,10 +56,9 @@ def _without_state(make: Callable[..., Any], **options: Any) -> Any:
 def of_run(
     run: Run, dataset: Dataset, samples: np.ndarray
 ) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    """The loss of a Run.
+    """Return the loss of a Run.
 
     Args:
-        dataset: the opened storage.Dataset.
-        samples: positions of its training samples in it, (n,) int64.
+        samples: positions of the training samples, (n,) int64.
     """
     return build(run.loss, dataset.task, dataset.targets[samples])

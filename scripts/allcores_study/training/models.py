@@ -1,4 +1,4 @@
-"""Build the model of a run, and the precision in which it computes."""
+"""Build the model of a run, and set the precision in which it computes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ MEMORY_FORMATS = {"contiguous": torch.contiguous_format, "channels_last": torch.
 
 
 def precision(run: Run) -> AbstractContextManager[Any]:
-    """The context in which a Run's model computes: for bf16, torch's autocast."""
+    """Return the context in which a Run's model computes: for bf16, torch's autocast."""
     return torch.autocast("cpu", torch.bfloat16) if run.precision == "bf16" else nullcontext()
 
 
 def arguments(shape: Sequence[int], outputs: int, vocabulary: int | None = None) -> dict[str, Any]:
-    """The arguments that a model may take by name, for samples of a shape: see build()."""
+    """Return the arguments that a model may take by name for samples of a shape; see build()."""
     values = {"shape": tuple(shape), "classes": outputs}
     if vocabulary:
         values["vocabulary"] = vocabulary
@@ -39,15 +39,16 @@ def arguments(shape: Sequence[int], outputs: int, vocabulary: int | None = None)
 def build(
     run: Run, shape: Sequence[int], outputs: int, vocabulary: int | None = None
 ) -> torch.nn.Module:
-    """The model of a Run.
+    """Return the model of a Run.
 
-    The model is passed only those of arguments() that it takes by name, so that a module written
-    for one dataset fits, too.
+    The model gets only those of arguments() that it takes by name, so a module that was written for
+    a single dataset also fits.
 
     Args:
-        shape: of a sample: (C, H, W) of an image, (C, L) of a signal, (F,) of a row of a table.
+        shape: shape of a sample: (C, H, W) for an image, (C, L) for a signal, (F,) for a table's
+            row.
         outputs: number of outputs: one per class, or 1 for a number.
-        vocabulary: number of tokens; None: samples are no sequences of tokens.
+        vocabulary: number of tokens; None: samples are not sequences of tokens.
 
     Raises:
         ValueError: the model is for samples of another shape, or is not a torch.nn.Module that can
@@ -58,8 +59,8 @@ def build(
     make = registry.model(run.model.name).load()
     if isinstance(make, torch.nn.Module):
         raise ValueError(
-            f"{run.model.name} is a network that was made already, of which all runs would train "
-            f"one copy; expected its class, {type(make).__name__}, or a function that makes it"
+            f"{run.model.name} is a network that already exists, so all runs would train the same "
+            f"one; expected its class, {type(make).__name__}, or a function that makes it"
         )
     given = supplied(run, shape, outputs, vocabulary)
     try:
@@ -70,7 +71,7 @@ def build(
         raise
     if isinstance(model, torch.jit.ScriptModule):
         raise ValueError(
-            "the model is compiled by TorchScript, whose weights cannot be shared out; expected "
+            "the model is compiled by TorchScript, whose weights cannot be distributed; expected "
             "the torch.nn.Module before torch.jit.script or trace"
         )
     if not isinstance(model, torch.nn.Module):
@@ -79,7 +80,7 @@ def build(
     _materialise(model, torch.zeros(1, *shape, dtype=torch.int64 if vocabulary else None))
     for parameter in model.parameters():
         if torch.empty_like(parameter).stride() != parameter.stride():
-            # A part of a larger tensor, in which optimizers and vectors of all weights would write.
+            # A view: optimizers and vectors of all weights would write into the larger tensor.
             parameter.data = parameter.detach().clone(memory_format=torch.contiguous_format)
     # Convolutions compute in the format of their weights, whatever the format of the images.
     return model.to(memory_format=MEMORY_FORMATS[run.memory_format])  # type: ignore[call-overload]
@@ -88,8 +89,9 @@ def build(
 def supplied(
     run: Run, shape: Sequence[int], outputs: int, vocabulary: int | None = None
 ) -> dict[str, Any]:
-    """The arguments() that a model is passed: those that it takes by name and that its entry does
-    not give itself; arguments as of build().
+    """Return the arguments() that a model gets: those it takes by name, unless its entry sets them.
+
+    The parameters are those of build().
 
     Raises:
         ValueError: it takes some that samples of this shape do not have.
@@ -119,9 +121,9 @@ def _in_words(given: dict[str, Any]) -> str:
 def note_on_supplied(
     run: Run, shape: Sequence[int], outputs: int, vocabulary: int | None = None
 ) -> str:
-    """A sentence on what the data gave a model of the user's; "": nothing.
+    """Return a sentence on what the data gave a model of the user's; "": nothing.
 
-    Arguments as of build().
+    The parameters are those of build().
     """
     if run.is_estimator or ":" not in run.model.name:
         return ""
@@ -130,8 +132,11 @@ def note_on_supplied(
 
 
 def _give_lengths(model: torch.nn.Module) -> None:
-    """Have a model whose forward() takes `lengths` or `mask` get them, and no token numbers beyond
-    the longest sequence of a batch: (n,) int64, 1 at least; (n, L) bool, True for tokens."""
+    """Have a model whose forward() takes `lengths` or `mask` get them.
+
+    It then also gets no token numbers beyond the longest sequence of a batch. `lengths` is (n,)
+    int64, at least 1; `mask` is (n, L) bool, True for tokens.
+    """
     known = {"lengths", "mask"} & set(inspect.signature(model.forward).parameters)
 
     def add(
@@ -147,12 +152,12 @@ def _give_lengths(model: torch.nn.Module) -> None:
         return (numbers[:, :width],), options | {name: given[name] for name in known}
 
     if known:
-        # A hook: weights keep their names, which those of a module around it would not.
+        # A hook, because a module around the model would change the names of its weights.
         model.register_forward_pre_hook(add, with_kwargs=True)
 
 
 def _materialise(model: torch.nn.Module, sample: torch.Tensor) -> None:
-    """Pass a sample through lazy modules, which get their weights by it: strategies need them."""
+    """Pass a sample through lazy modules to create their weights, which strategies need."""
     if any(
         isinstance(parameter, torch.nn.UninitializedParameter) for parameter in model.parameters()
     ):

@@ -1,4 +1,4 @@
-"""The optimizer of a run, and what the run does to weights after it."""
+"""The optimizer of a run, and the average of its weights."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from allcores_study.config import registry
 if TYPE_CHECKING:
     from allcores_study.config.run import Choice, Run
 
-# Optimizers of which torch has a kernel for a whole update on a CPU, and options that exclude it.
+# Optimizers for which torch has a fused kernel on a CPU, and options that exclude it.
 FUSED = {"SGD", "Adam", "AdamW", "Adagrad"}
 NOT_FUSED = {"foreach", "differentiable", "capturable"}
 
 
 def maker_of(run: Run) -> OptimizerMaker:
-    """The OptimizerMaker of a Run."""
+    """Return the OptimizerMaker of a Run."""
     assert run.optimizer is not None
     return OptimizerMaker(partial(make_chosen, run.optimizer), run.clip_norm)
 
 
 def make_chosen(choice: Choice, parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
-    """The optimizer that a Choice of a class of torch.optim stands for, fused where torch can."""
+    """Return the optimizer of a Choice of a class of torch.optim, fused where torch can."""
     make = registry.optimizers()[choice.name].load()
     if not _can_be_fused(choice, parameters):
         return make(parameters, **choice.options)
@@ -40,7 +40,7 @@ def make_chosen(choice: Choice, parameters: list[torch.Tensor]) -> torch.optim.O
 
 def _can_be_fused(choice: Choice, parameters: list[torch.Tensor]) -> bool:
     options = choice.options
-    # With dampening a first gradient counts otherwise than later ones: see _begin_late().
+    # With dampening, a first gradient counts differently from later ones: see _begin_late().
     is_dampened = options.get("momentum") and options.get("dampening")
     is_asked_for = choice.name in FUSED and not NOT_FUSED & options.keys()
     are_real = all(parameter.is_floating_point() for parameter in parameters)
@@ -48,7 +48,7 @@ def _can_be_fused(choice: Choice, parameters: list[torch.Tensor]) -> bool:
 
 
 def _leave_sparse(optimizer: torch.optim.Optimizer) -> None:
-    """Have a fused optimizer update as a plain one, if its first gradients are sparse."""
+    """Have a fused optimizer update like a plain one if its first gradients are sparse."""
 
     is_first = True
 
@@ -65,8 +65,10 @@ def _leave_sparse(optimizer: torch.optim.Optimizer) -> None:
 
 
 def _begin_late(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-    """Before a step of fused SGD: begin the momentum of weights that get their first gradient later
-    than others at zero, which gives the same; torch's kernel has no momentum for all, or for none.
+    """Start a momentum at zero for weights that get their first gradient later than others.
+
+    It is called before a step of fused SGD, and does not change the result. torch's kernel needs
+    momentum for all weights or for none.
     """
     (group,) = optimizer.param_groups
     if len(optimizer.state) >= len(group["params"]):
@@ -78,7 +80,7 @@ def _begin_late(optimizer: torch.optim.Optimizer, *_: Any) -> None:
 
 
 def _but_counts(rule: Callable[..., None]) -> Callable[..., None]:
-    """A rule of torch's for averages that takes integers, such as batch norm's, as they are."""
+    """Return a rule of torch's for averages that copies integers, such as batch norm's counts."""
 
     def average(
         averaged: list[torch.Tensor], current: list[torch.Tensor], count: torch.Tensor | int
@@ -92,16 +94,15 @@ def _but_counts(rule: Callable[..., None]) -> Callable[..., None]:
 
 
 class WeightAverage:
-    """The exponential moving average of the weights over a training, which is what the run ships
-    (Polyak and Juditsky 1992); torch's own.
+    """The exponential moving average of the weights over a training, which the run ships.
 
-    Batch-norm statistics are also averaged. Only rank 0 keeps the average, of the weights that it
-    computes with.
+    It is torch's own (Polyak and Juditsky 1992). Batch-norm statistics are also averaged. Only rank
+    0 keeps the average, of the weights that it computes with.
 
     Args:
-        run: the Run, without `auto`; its `ema` is the decay.
+        run: has no `auto`; its `ema` is the decay.
         module: the module whose weights each step updates.
-        rank: of this worker.
+        rank: rank of this worker.
     """
 
     def __init__(self, run: Run, module: torch.nn.Module, rank: int) -> None:
@@ -111,18 +112,18 @@ class WeightAverage:
             self.averaged = swa_utils.AveragedModel(module, multi_avg_fn=rule, use_buffers=True)
 
     def take(self) -> None:
-        """Take in the weights after a step."""
+        """Add the weights after a step to the average."""
         if self.averaged:
             self.averaged.update_parameters(self.module)
 
     def weights(self, model: torch.nn.Module) -> dict[str, torch.Tensor]:
-        """The state_dict that the run ships: of the average, or of the model if there is none."""
+        """Return the state_dict that the run ships: of the average, else of the model."""
         if self.averaged is None or not self.averaged.n_averaged:
             return model.state_dict()
         return {name: value.cpu() for name, value in self.averaged.module.state_dict().items()}
 
     def state(self) -> dict[str, torch.Tensor] | None:
-        """All that a resumed run needs, as tensors; None: there is no average."""
+        """Return all that a resumed run needs, as tensors; None: there is no average."""
         return self.averaged and self.averaged.state_dict()  # type: ignore[return-value]
 
     def restore(self, state: dict[str, torch.Tensor] | None) -> None:

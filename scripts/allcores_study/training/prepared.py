@@ -1,4 +1,4 @@
-"""A run with its data, and the record of what came out."""
+"""A run with its data, and the record of its results."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ CONTENDED = 0.1
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a training has come to.
+    """The outcome of a training.
 
     Attributes:
         measures: epoch, from 0 -> what evaluation.evaluate() has measured after it.
         diverged: the DivergedError that ended it; None: it did not diverge.
-        evaluation_seconds: that scoring took.
+        evaluation_seconds: how long scoring took.
         checkpoint: the last one, see resuming.py; {}: no epoch was completed.
-        costs: of costs_of_node(), of each node.
+        costs: what costs_of_node() returned on each node.
         stacked: whether the network was trained in a stack.
     """
 
@@ -63,7 +63,7 @@ class PreparedRun:
 
     Attributes:
         samples, validation, held_out: positions in the dataset, (n,) int64 each.
-        scaling: of the training samples.
+        scaling: that of the training samples.
         identity: identity.of_run().
         resumed_by: the same without `stop_after`, so that a run that stopped early can be resumed
             by one that does not.
@@ -85,7 +85,7 @@ class PreparedRun:
 
     @classmethod
     def of(cls, run: Run, data_folder: str | Path, fold_file: str | Path | None) -> PreparedRun:
-        """The prepared of a Run without `auto`.
+        """Return the PreparedRun of a Run without `auto`.
 
         Args:
             data_folder: the prepared dataset.
@@ -106,10 +106,10 @@ class PreparedRun:
     def with_folds(
         cls, run: Run, dataset: storage.Dataset, fold_of: np.ndarray | None
     ) -> PreparedRun:
-        """The prepared of a Run on an opened storage.Dataset.
+        """Return the PreparedRun of a Run on an opened storage.Dataset.
 
         Args:
-            fold_of: of folds.of_run().
+            fold_of: from folds.of_run().
         """
         assignable, ordered = folds.Assignable.of(dataset), dataset.times is not None
         training, held_out = split(
@@ -145,7 +145,7 @@ class PreparedRun:
         return evaluate(self.run, self.dataset, self.scaling, self.samples, self.held_out, weights)
 
     def validation_loss(self, weights: dict[str, torch.Tensor]) -> float:
-        """The loss of weights on the part of the training samples that is held back."""
+        """Return the loss of weights on the part of the training samples that is held back."""
         parts = self.run, self.dataset, self.scaling, self.samples, self.validation
         return evaluate(*parts, weights)[0]["loss"]
 
@@ -163,7 +163,7 @@ class PreparedRun:
         results.write_predictions(path, held_out, self.dataset.targets[held_out], columns)
 
     def record(self, request: RunRequest, outcome: Outcome) -> Record:
-        """The Record of the run, for metrics.json; its other files are written."""
+        """Return the Record of the run, for metrics.json; its other files are already written."""
         run, info, checkpoint = request.configured, self.dataset.info, outcome.checkpoint
         identity_of_request = identity.of_run(run, self.dataset.record, self.fold_of)
         content = {
@@ -176,7 +176,7 @@ class PreparedRun:
             "held_out_samples": len(self.held_out),
             "ordered": self.dataset.times is not None,
             "grouped": self.dataset.groups is not None,
-            # Of texts in the training part; of a table with the columns that a run lacks, too.
+            # For texts, that in the training part; for a table, also the columns a run lacks.
             "shape": list(self.dataset.shape) if self.dataset.vocabulary else info["shape"][1:],
             "vocabulary": self.dataset.vocabulary and self.dataset.vocabulary.to_json(),
             "unseen_columns": list(self.dataset.unseen),
@@ -201,14 +201,17 @@ class PreparedRun:
 def diverged_at_last(
     measures: dict[str, Any], epochs: list[dict[str, Any]]
 ) -> DivergedError | None:
-    """A DivergedError if the loss is not finite after the last update: only scoring shows that."""
+    """Return a DivergedError if the loss is not finite after the last update, else None.
+
+    Only scoring shows that.
+    """
     if math.isfinite(measures["loss"]):
         return None
     return DivergedError(len(epochs), None, epochs[-1]["lr"])
 
 
 def _machine() -> dict[str, Any]:
-    """The record of the machine on which a run was trained, and of the versions."""
+    """Return the record of the machine on which a run was trained, and of the versions."""
     return costs.machine() | {
         "torch": torch.__version__,
         "numpy": np.__version__,
@@ -217,10 +220,10 @@ def _machine() -> dict[str, Any]:
 
 
 def costs_of_node(watch: costs.Watch) -> dict[str, Any]:
-    """What a run has cost on this node, over all its sessions, and whether others disturbed it.
+    """Return what a run has cost on this node, over all sessions, and whether it was contended.
 
-    For a pinned run the CPU time of other processes on its cores decides; for any other, how long
-    its threads waited for a core, which its own helper threads cause, too.
+    For a pinned run, the CPU time of other processes on its cores decides. For any other, it is how
+    long its threads waited for a core, which its own helper threads also cause.
     """
     sessions = [
         {
@@ -251,7 +254,7 @@ def costs_of_node(watch: costs.Watch) -> dict[str, Any]:
 
 
 def _sum_up(costs_of_nodes: list[dict[str, Any]]) -> dict[str, Any]:
-    """The costs of all nodes together; times and pinning are those of the first node."""
+    """Return the costs of all nodes together; times and pinning are those of the first node."""
     first = costs_of_nodes[0]
     sessions = [session for node in costs_of_nodes for session in node["sessions"]]
     peaks = [

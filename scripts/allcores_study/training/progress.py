@@ -1,4 +1,4 @@
-"""Progress of a run: a bar on a terminal, a printed line per epoch, files that others can read."""
+"""Progress of a run: a bar on a terminal, a printed line per epoch, files for other programs."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ if TYPE_CHECKING:
     from allcores_study.config.run import Run
 
 PATIENCE = 1.0  # seconds to wait until a line can be printed
-INTERVAL = 1.0  # seconds from one writing of epochs.csv to the next
+INTERVAL = 1.0  # least seconds between two writes of epochs.csv
 # What is recorded of an epoch, if it has it.
 COLUMNS = ("loss", "validation_loss", "lr")
-# The states of a run that has begun. It may have been killed since: its job's state decides then.
+# The states of a run that has begun. It may have been killed since; then its job's state decides.
 BEGUN, TRAINED, FAILED, STOPPED = "begun", "trained", "failed", "stopped"
 ALL = ""  # stands for the whole job in place of a path
-SHARE = 0.01  # of the time so far that passes, at least, between two records of a run
+SHARE = 0.01  # records of a run are at least this share of its time so far apart
 LAST_LINES = 3  # of an error that are recorded
 
 
 @dataclass(frozen=True)
 class RunProgress:
-    """How far a run is, as it has recorded.
+    """How far a run has come, as far as it has recorded it.
 
     Attributes:
         state: BEGUN, TRAINED, FAILED or STOPPED.
         began: when it began, in seconds since 1970.
-        epochs, loss: number of whole epochs, and the loss of the last one; None: there is none.
-        error: the last lines of what it failed with; "": the process could not say it.
+        epochs, loss: number of completed epochs, and the loss of the last one; None: there is none.
+        error: the last lines of its error; "": the process could not record it.
     """
 
     state: str
@@ -53,13 +53,13 @@ class RunProgress:
 
 
 class ProgressFile:
-    """How far the runs of a job are: a line of JSON for each change, for those who watch.
+    """The progress of the runs of a job: one line of JSON per change, for programs that watch.
 
-    The process of a job and those forked from it add lines in turn. Were the file replaced, a job
-    of 1,000 runs would write each of them 1,000 times.
+    The process of a job and its forks append lines in turn. If they replaced the file instead, a
+    job of 1,000 runs would write each of them 1,000 times.
 
     Attributes:
-        file: its path; None: nothing is recorded, as of a run by hand.
+        file: its path; None: nothing is recorded, as for a run by hand.
         begun: paths of the runs that have begun in this process or before it was forked.
     """
 
@@ -69,7 +69,7 @@ class ProgressFile:
         self.began = self.noted = 0.0
 
     def start_file(self, file: str | Path, trained: Iterable[str] = ()) -> None:
-        """Record in a file from now on; of an earlier attempt only these paths stay trained."""
+        """Record in a file from now on; of an earlier attempt, only these paths stay trained."""
         self.file = Path(file)
         with contextlib.suppress(OSError):
             self.file.unlink()
@@ -83,7 +83,7 @@ class ProgressFile:
         self._note(path, state=BEGUN, began=self.began)
 
     def epoch(self, epochs: int, loss: float | None, is_last: bool) -> None:
-        """Record the number of whole epochs of the latest run, and the loss of the last one."""
+        """Record the number of completed epochs of the latest run, and the loss of the last one."""
         now = time.time()
         if self.begun and (is_last or now - self.noted > max(INTERVAL, SHARE * (now - self.began))):
             self.noted = now
@@ -103,7 +103,7 @@ class ProgressFile:
             self._note(path, state=state, **({"error": text} if text else {}))
 
     def _note(self, path: str, **changes: Any) -> None:
-        # The training can do without, on a full disk.
+        # A full disk must not end the training.
         with contextlib.suppress(OSError):
             if self.file:
                 with self.file.open("a") as file:
@@ -114,8 +114,7 @@ of_process = ProgressFile()  # of the job of this process; ranks, forked from it
 
 
 def read(file: str | Path) -> dict[str, RunProgress]:
-    """Path -> RunProgress of the runs that have begun, from a ProgressFile; a damaged line does not
-    count."""
+    """Return path -> RunProgress of the runs that have begun; damaged lines are ignored."""
     changes: dict[str, dict[str, Any]] = {}
     with contextlib.suppress(OSError):
         for line in Path(file).read_text(errors="replace").splitlines():
@@ -126,11 +125,10 @@ def read(file: str | Path) -> dict[str, RunProgress]:
 
 
 class EpochsFile:
-    """`epochs.csv`, to be read while the run goes on: rewritten after an epoch, once a second at
-    most.
+    """`epochs.csv`, rewritten after an epoch, at most once a second, to be read during the run.
 
     Args:
-        folder: of the run's results.
+        folder: folder of the run's results.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -157,7 +155,7 @@ class EpochsFile:
 
 
 class Progress:
-    """Prints and records the progress on rank 0; does nothing visible on the other ranks.
+    """Progress that rank 0 prints and records; on the other ranks nothing is visible.
 
     Attributes:
         start_up: seconds from the start of the program, this process's parent, to the end of the
@@ -179,7 +177,7 @@ class Progress:
         )
 
     def resumed(self, epochs: int, step: int, batches: int) -> None:
-        """Print that the run was resumed, after how many epochs and steps of the next."""
+        """Print after how many epochs, and steps of the next one, the run was resumed."""
         self.bar.update(epochs * batches + step)
         detail = f" and {step} of {batches} steps" if step else ""
         self._say(f"resumed after epoch {epochs} of {self.run.epochs}{detail}")

@@ -1,7 +1,7 @@
 """A model's recipe: the precision, memory format and number of threads with which it is fastest.
 
-Whatever is `auto` in a config is measured on the machine that will train, a few steps of each
-combination in turn; the result is used by all runs with the same cache key.
+Each `auto` in a config is measured on the machine that will train, by timing a few steps of each
+combination in turn. All runs with the same cache key use the result.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from allcores_study.config.run import Run
     from allcores_study.data.storage import Dataset
 
-# What `auto` chooses from; of equally fast ones the first in this order wins.
+# What `auto` chooses from; among equally fast ones the first wins.
 PRECISIONS = ("fp32", "bf16")
 MEMORY_FORMATS = ("contiguous", "channels_last")
 # Recipes within this share of the fastest count as equally fast.
 TOLERANCE = 0.03
 # bf16 rounds: it is chosen only if it is faster by this factor.
 WORTH_ROUNDING = 1.1
-# A recipe that is slower than the best by more than this factor is not timed again, once it has
-# been so often: a single step may have been disturbed.
+# A recipe that is HOPELESS times slower than the best is not timed again, but only after
+# LEAST_ROUNDS timings: a single step may have been disturbed.
 HOPELESS, LEAST_ROUNDS = 2.0, 3
 # Rounds of measuring: at most ROUNDS, no new one after SECONDS.
 ROUNDS, SECONDS = 20, 1.5
@@ -46,10 +46,10 @@ LONGEST_STEP = 0.5
 
 
 def cache_key(run: Run, processor: str | None = None) -> str:
-    """The cache key of a recipe, a JSON text: the model, its batch, the processor, torch, code.
+    """Return the cache key of a recipe: model, batch, processor, torch and code, as a JSON text.
 
     Args:
-        processor: its name; None: of this machine.
+        processor: its name; None: that of this machine.
     """
     run = _representative(run)
     assert run.optimizer is not None
@@ -70,23 +70,23 @@ def cache_key(run: Run, processor: str | None = None) -> str:
 
 
 def file_name(run: Run) -> str:
-    """The name of the file that caches the recipe of a run."""
+    """Return the name of the file that caches the recipe of a run."""
     return f"{run.model.label}_{digest(cache_key(run))}.json"
 
 
 def processor_of(file: str | Path) -> str | None:
-    """The name of the processor that a recipe file was measured on; None: it is not sound."""
+    """Return the name of the processor that a recipe file was measured on; None: damaged."""
     record = _read(file)
     return json.loads(record.made_of)["processor"] if record else None
 
 
 def for_this_processor(file: str | Path) -> Path:
-    """The file, `file` or one beside it, for the recipe measured on this kind of processor.
+    """Return the file, `file` or one beside it, of the recipe for this kind of processor.
 
     The nodes of a cluster may have different ones; `file` is from the node that measured first.
     """
     file = Path(file)
-    if processor_of(file) in (None, cores.processor()):  # None: fill_in() will say so
+    if processor_of(file) in (None, cores.processor()):  # None: fill_in() will report it
         return file
     return file.with_stem(f"{file.stem}_{digest(cores.processor())}")
 
@@ -97,7 +97,7 @@ def images_per_worker(run: Run) -> int:
 
 
 def _representative(run: Run) -> Run:
-    """The run that is measured in place of this one: see Run.recipe_group."""
+    """Return the run that is measured in place of this one: see Run.recipe_group."""
     if run.threads_per_worker == AUTO:
         return run
     return dataclasses.replace(run, workers=1, servers=0, nodes=1, threads_per_worker=1)
@@ -106,7 +106,7 @@ def _representative(run: Run) -> Run:
 def candidates(
     run: Run, most_threads: int, precisions: tuple[str, ...] = PRECISIONS
 ) -> list[dict[str, Any]]:
-    """Every recipe that the run allows, the plainest first: [{precision, ...}, ...]."""
+    """Return every recipe that the run allows, the plainest first: [{precision, ...}, ...]."""
     choices = {
         "threads_per_worker": thread_counts(most_threads),
         "precision": precisions,
@@ -117,15 +117,15 @@ def candidates(
 
 
 def thread_counts(most: int) -> list[int]:
-    """The numbers of threads that are tried: powers of two, and the most."""
+    """Return the numbers of threads that are timed: powers of two, and the most."""
     return sorted({*(1 << power for power in range(most.bit_length())), most})
 
 
 def calibrate(run: Run, data_folder: str | Path, available: int, file: str | Path) -> None:
-    """Measure what is `auto` in a run, and write it down.
+    """Measure what is `auto` in a run, and write the result.
 
     Args:
-        available: number of cores that a run may use; a worker gets an equal part of them at most.
+        available: number of cores that a run may use; a worker gets at most an equal share.
         file: where to write the Record, made of the cache_key(), with `cores` and `timings`:
             [{precision, ..., images_per_second}, ...].
     """
@@ -142,7 +142,7 @@ def calibrate(run: Run, data_folder: str | Path, available: int, file: str | Pat
 
 
 def is_of(file: str | Path, run: Run, available: int, processor: str | None = None) -> bool:
-    """Whether a file holds the fastest recipe of a run, for that many cores.
+    """Return whether a file has the fastest recipe of a run for that many cores.
 
     Args:
         processor: name of the processor; None: this machine's.
@@ -152,18 +152,18 @@ def is_of(file: str | Path, run: Run, available: int, processor: str | None = No
 
 
 def is_sound(file: str | Path) -> bool:
-    """Whether a file is there and holds what calibrate() wrote."""
+    """Return whether a file exists and contains what calibrate() wrote."""
     return bool(_read(file))
 
 
 def cores_measured(file: str | Path) -> int:
-    """For how many cores a file holds the fastest recipe; 0: there is none, or it is damaged."""
+    """Return for how many cores a file has the fastest recipe; 0: it is missing or damaged."""
     record = _read(file)
     return record.content["cores"] if record else 0
 
 
 def _read(file: str | Path) -> Record | None:
-    """The Record that calibrate() wrote; None: there is no such file, or it is damaged."""
+    """Return the Record that calibrate() wrote; None: the file is missing or damaged."""
     try:
         return Record.read(file)
     except (OSError, ValueError):
@@ -171,20 +171,20 @@ def _read(file: str | Path) -> Record | None:
 
 
 def fill_in(run: Run, file: str | Path, available: int) -> Run:
-    """The run with all that is `auto` replaced by the fastest values that were measured.
+    """Return the run with each `auto` replaced by the fastest value that was measured.
 
     Args:
         file: what calibrate() wrote.
         available: number of cores that the run may use now, on each node.
 
     Raises:
-        ValueError: the file holds no measurement.
+        ValueError: the file contains no measurement.
     """
     record = _read(file)
     if not record:
-        raise ValueError(f"{file} holds no measurement. Delete it to measure again")
+        raise ValueError(f"{file} contains no measurement; delete it to measure again")
     timings = record.content["timings"]
-    if run.threads_per_worker == AUTO:  # servers take threads, too
+    if run.threads_per_worker == AUTO:  # servers also take threads
         most = max(1, available // -(-run.processes // run.nodes))
         timings = [timing for timing in timings if timing["threads_per_worker"] <= most]
     exact = [timing for timing in timings if timing["precision"] == PRECISIONS[0]]
@@ -224,7 +224,7 @@ def _measure_all(
                 continue
             seconds.append(step())
             best = min(best, seconds[-1])
-    # The least time: what else is going on can only add to it.
+    # The least time, because disturbances can only add to it.
     timings = [recipe | {"images_per_second": count / min(seconds)} for recipe, _, seconds in steps]
     for timing in timings:
         print(f"{_name(timing)}  {timing['images_per_second']:,.0f} samples/s", flush=True)
@@ -232,9 +232,10 @@ def _measure_all(
 
 
 def precisions() -> tuple[str, ...]:
-    """The precisions with instructions of this processor; without, bf16 takes minutes a step.
+    """Return the precisions for which this processor has instructions.
 
-    Whoever sets ATEN_CPU_CAPABILITY=avx2 has torch compute as on a processor without them.
+    Without them, a step in bf16 takes minutes. With ATEN_CPU_CAPABILITY=avx2, torch computes as on
+    a processor without them.
     """
     import torch
 
@@ -246,7 +247,7 @@ def precisions() -> tuple[str, ...]:
 def _steps(
     run: Run, recipes: list[dict[str, Any]], dataset: Dataset
 ) -> tuple[list[tuple[dict[str, Any], Callable[[], float], list[float]]], int]:
-    """[(recipe, function that makes a step and returns its seconds, []), ...], images per step."""
+    """Return ([(recipe, function that makes and times a step, []), ...], images per step)."""
     from allcores_study.training import models
 
     formats = {recipe["memory_format"] for recipe in recipes}
@@ -260,7 +261,7 @@ def _steps(
         for name in formats
     }
     has_planes = any(p.ndim == 4 for model in model_in.values() for p in model.parameters())
-    if not has_planes and MEMORY_FORMATS[0] in formats:  # nothing has a format to differ in
+    if not has_planes and MEMORY_FORMATS[0] in formats:  # the formats make no difference
         recipes = [recipe for recipe in recipes if recipe["memory_format"] == MEMORY_FORMATS[0]]
     steps: list[tuple[dict[str, Any], Callable[[], float], list[float]]] = []
     problem: Any = None
@@ -272,7 +273,7 @@ def _steps(
             step = _step(variant, model, dataset, count)
             step()
             steps.append((recipe, step, []))
-        except RuntimeError as error:  # a model that calls view(), say, suits one format only
+        except RuntimeError as error:  # a model with view(), for instance, suits only one format
             problem = error
             print(f"{_name(recipe)}  does not work: {error}", flush=True)
     if not steps:
@@ -281,7 +282,7 @@ def _steps(
 
 
 def _affordable(run: Run, model: Module, dataset: Dataset) -> int:
-    """How many images a step can have; at least two, for batch norm."""
+    """Return how many images a step can have; at least two, for batch norm."""
     count = images_per_worker(run)
     small_step = _step(run, model, dataset, min(2, count))
     small_step()
@@ -296,7 +297,7 @@ def _name(recipe: dict[str, Any]) -> str:
 
 
 def _step(run: Run, model: Module, dataset: Dataset, count: int) -> Callable[[], float]:
-    """A function that makes one training step of a run without `auto` and times it.
+    """Return a function that makes one training step of a run without `auto` and times it.
 
     Args:
         count: number of images.

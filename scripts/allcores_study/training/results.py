@@ -1,4 +1,4 @@
-"""The files that a run writes: its metrics and the trace of its CPU time."""
+"""The files that a run writes: metrics, predictions and the trace of its CPU time."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def metrics(
     measures: dict[int, dict[str, Any]],
     diverged: DivergedError | None,
 ) -> dict[str, Any]:
-    """The part of metrics.json that is about the training itself.
+    """Return the part of metrics.json that is about the training itself.
 
     Args:
-        info: of the dataset, from dataset.json.
+        info: content of the dataset's dataset.json.
         checkpoint: the last one; empty if no epoch was completed.
         measures: epoch, counted from 0 -> the measures that evaluation.evaluate() returned.
-        diverged: failures.DivergedError; None: the run did not diverge.
+        diverged: None: the run did not diverge.
     """
     done, task = checkpoint.get("epochs", []), tasks.named(info["task"], info["outputs"])
     has_validation = done and "validation_loss" in done[-1]
@@ -67,7 +67,7 @@ def metrics(
 
 
 def _of_epoch(measures: dict[str, Any] | None, task: tasks.Task) -> dict[str, float | None]:
-    """The held-out measures of an epoch; None for each, if it was not scored."""
+    """Return the held-out measures of an epoch; None for each, if it was not scored."""
     leading = task.measures[0]
     if measures is None:
         return {leading: None, "held_out_loss": None}
@@ -80,7 +80,7 @@ def write_predictions(
 ) -> None:
     """Write the predictions for the held-out samples, atomically; metrics are computed from them.
 
-    Columns: sample, its position in the dataset; true; and the given ones.
+    The columns are `sample`, its position in the dataset, `true`, and the given ones.
 
     Args:
         samples: positions in the dataset, (n,) int64.
@@ -109,21 +109,21 @@ def write_predictions(
 
 
 def refuse_foreign(output: str | Path, checkpoint_folder: str | Path) -> None:
-    """Check that a run's results overwrite no foreign file and do not lie among its checkpoints.
+    """Check that a run's results neither overwrite a foreign file nor are among its checkpoints.
 
     Raises:
-        ValueError: they would, or do.
+        ValueError: they would, or are.
     """
     output, checkpoint_folder = Path(output).resolve(), Path(checkpoint_folder).resolve()
     if output == checkpoint_folder or checkpoint_folder in output.parents:
         raise ValueError(
-            "results cannot lie among checkpoints, which are deleted: "
+            "results cannot be among checkpoints, which are deleted: "
             f"{output} is in {checkpoint_folder}"
         )
     if output.exists() and not output.is_dir():
         raise ValueError(f"{output} is a file; the results need a folder")
     if checkpoints.is_begun(checkpoint_folder):
-        return  # an earlier session has checked; what is there may be incomplete results
+        return  # an earlier session has checked; there may be incomplete results
     metrics = output / "metrics.json"
     if metrics.exists() and b'"checksum"' in metrics.read_bytes():
         return  # a run's, maybe damaged since
@@ -136,7 +136,7 @@ def refuse_foreign(output: str | Path, checkpoint_folder: str | Path) -> None:
 
 
 def write_trace(path: str | Path, sessions: Iterable[Session]) -> None:
-    """CSV of session, seconds since 1970, CPU seconds used so far in all sessions."""
+    """Write a CSV of session, seconds since 1970, CPU seconds used so far in all sessions."""
     lines, before = ["session,time,cpu_seconds\n"], 0.0
     for number, session in enumerate(sessions, start=1):
         lines += [f"{number},{time:.3f},{before + cpu:.3f}\n" for time, cpu in session.trace]
@@ -145,5 +145,5 @@ def write_trace(path: str | Path, sessions: Iterable[Session]) -> None:
 
 
 def _finite(value: float) -> float | None:
-    """The value, or None if it is NaN or infinite, which JSON does not have."""
+    """Return the value, or None if it is NaN or infinite, which JSON does not have."""
     return float(value) if math.isfinite(value) else None

@@ -1,9 +1,9 @@
-"""What a checkpoint holds of a training, and how the training continues from it, bit for bit.
+"""What a checkpoint contains of a training, and how the training resumes from it, bit for bit.
 
-The state of the shared model (weights and optimizer), the schedule, the average of the weights
-and the epochs so far; in the middle of an epoch also the step, and of each worker its buffers,
-random numbers, loss so far and clock.
-Whether a checkpoint may be used is decided in checkpoints.py.
+It contains the state of the shared model (weights and optimizer), the schedule, the average of the
+weights and the epochs so far. In the middle of an epoch, it also contains the step, and each
+worker's buffers, random numbers, loss so far and clock. checkpoints.py decides whether a checkpoint
+may be used.
 """
 
 from __future__ import annotations
@@ -26,19 +26,16 @@ if TYPE_CHECKING:
     from allcores_study.training.progress import Progress
     from allcores_study.training.schedules import Schedule
 
-# Seconds until a checkpoint after an epoch, at least, and the share of a run that those take.
+# Least seconds between checkpoints after epochs, and the most of a run's time that these take.
 INTERVAL, SHARE = 1.0, 0.02
 
 
 class Saver:
-    """Saves after an epoch if it is time to, and in the middle of one when asked to.
+    """Saver of checkpoints: after an epoch when one is due, in the middle of one on request.
 
     Args:
-        checkpoints: Checkpoints.
-        shared: the SharedModel.
-        schedule, average, progress: of this worker.
+        schedule, average, progress: those of this worker.
         batches: number of batches in an epoch.
-        world: world.World.
     """
 
     def __init__(
@@ -59,7 +56,7 @@ class Saver:
         self.pauses, self.sent, self.saving = False, 0, 0.0
 
     def resume(self, checkpoint: dict[str, Any] | None) -> list[dict[str, Any]]:
-        """Restore all but the shared model from a checkpoint, if any; returns the epochs so far."""
+        """Restore all except the shared model from a checkpoint; return the epochs so far."""
         if not checkpoint:
             return []
         self.schedule.restore(checkpoint["schedule"])
@@ -72,8 +69,8 @@ class Saver:
     def begin_epoch(self) -> tuple[int, float, float]:
         """Return (steps already done, learning rate at the beginning, this worker's loss so far).
 
-        After a pause in the middle of an epoch these are restored, and so are random numbers and
-        the clock.
+        After a pause in the middle of an epoch, these are restored, as are random numbers and the
+        clock.
         """
         if not self.middle:
             return 0, self.schedule.lr, 0.0
@@ -88,7 +85,7 @@ class Saver:
     def after_step(
         self, epochs: list[dict[str, Any]], step: int, lr: float, total_loss: float
     ) -> bool:
-        """Save if it is time to; returns whether to stop.
+        """Save if a checkpoint is due; return whether to stop.
 
         Args:
             epochs: one record per completed epoch.
@@ -97,7 +94,7 @@ class Saver:
         """
         rank = self.world.rank_on_node
         self.pauses = self.world.pause.due(rank, len(epochs) * self.batches + step)
-        if not self.pauses or step == self.batches:  # the end of the epoch saves, too
+        if not self.pauses or step == self.batches:  # the end of the epoch also saves
             return False
         self.world.clock.stop()
         state = {
@@ -119,12 +116,12 @@ class Saver:
         model: nn.Module,
         validate: Callable[[dict[str, torch.Tensor]], tuple[dict[str, Any], Any]] | None,
     ) -> bool:
-        """Save if it is time to; returns whether to stop. The clock is stopped.
+        """Save if a checkpoint is due; return whether to stop. The clock is stopped.
 
         Args:
-            epochs: one record per epoch. What rank 0 adds to the last one gets to the other workers
+            epochs: one record per epoch. What rank 0 adds to the last one reaches the other workers
                 only if there is something to validate on.
-            validate: function of weights, that gives ({"loss", ...}, _) on the validation part;
+            validate: function of weights that returns ({"loss", ...}, _) on the validation part;
                 None: there is no such part.
         """
         if self.world.nodes > 1:
@@ -147,11 +144,11 @@ class Saver:
         return self.pauses and self.world.pause.over(self.world.rank_on_node)
 
     def _sent(self) -> int:
-        """Bytes that were sent from node to node in this epoch."""
+        """Return how many bytes were sent from node to node in this epoch."""
         return self.world.sent_between_nodes() - self.sent if self.world.nodes > 1 else 0
 
     def _is_due(self, epochs: list[dict[str, Any]]) -> bool:
-        """Whether to save after this epoch: short ones would be spent on checkpoints."""
+        """Return whether to save after this epoch, so that short ones are not spent on saving."""
         is_last = self.pauses or is_over(self.progress.run, epochs)
         return is_last or self.world.pause.age > max(INTERVAL, self.saving / SHARE)
 

@@ -1,4 +1,4 @@
-"""What training a run is given: its data, its folders and how it is carried out."""
+"""The request to train a run: its data, its folders and how it is carried out."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from allcores_study.config.run import Conditions, Run
 
 @dataclass(frozen=True)
 class Execution:
-    """How a run is carried out; none of it changes its weights.
+    """How a run is carried out; nothing here changes its weights.
 
     Attributes:
-        pinning: keep each process to cores of its own, as long as the machine has free ones.
+        pinning: keep each process on its own cores, as long as the machine has free ones.
         timeout: seconds without any progress after which the run is ended.
         save_every: seconds after which a checkpoint is written in the middle of an epoch.
         ends_process: whether this process ends with the run: signals are ignored once its results
@@ -29,7 +29,7 @@ class Execution:
     ends_process: bool = False
 
     def leased(self, run: Run) -> AbstractContextManager[list[int] | None]:
-        """Context of the cores that the run keeps to, or None, on this node."""
+        """Return a context with the cores on this node that the run keeps to, or None."""
         return leases.leased(run.cores_on_node) if self.pinning else nullcontext()
 
 
@@ -38,17 +38,17 @@ class RunRequest:
     """A run to train and score.
 
     Attributes:
-        run: without `auto`.
+        run: has no `auto`.
         configured: the Run before its `auto` values were filled in; the same if it had none.
         data_folder: the prepared dataset.
         fold_file: the fold of each sample, from folds.write(); None: assign folds here.
-        checkpoint_folder: for the checkpoints. They are deleted once the results are written,
+        checkpoint_folder: folder of the checkpoints. They are deleted once the results are written,
             unless another run continues from them (`stop_after`).
         output: folder for results_folder.RUN_FILES.
         execution: how it is carried out.
         conditions: what is scored and how it is measured.
-        cores_of_call: number of cores onto which Snakemake packs the runs of this invocation;
-            None: the cores that this process may use.
+        cores_of_call: number of cores onto which Snakemake packs the runs of this invocation; None:
+            the cores that this process may use.
     """
 
     run: Run

@@ -1,9 +1,9 @@
 """Learning-rate schedules: torch's own, stepped once per batch.
 
-Each function wraps an optimizer in one of torch.optim.lr_scheduler; total_steps is the number of
-batches in the whole training. Every worker steps its own copy and gets the same rates. During
-warm_up, a fraction of the training, the rate rises to where the schedule begins, which then takes
-the remaining steps (Goyal et al. 2017, "Accurate, Large Minibatch SGD").
+Each function wraps an optimizer in a scheduler of torch.optim.lr_scheduler; total_steps is the
+number of batches in the whole training. Every worker steps its own copy and gets the same rates.
+During warm_up, a fraction of the training, the rate rises to the start of the schedule, which then
+takes the remaining steps (Goyal et al. 2017, "Accurate, Large Minibatch SGD").
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ALLOWED = {
 def constant(
     optimizer: torch.optim.Optimizer, total_steps: int, warm_up: float = 0.0
 ) -> lr_scheduler.LRScheduler:
-    """The same learning rate throughout."""
+    """Keep the learning rate constant."""
 
     def build(steps: int) -> lr_scheduler.LRScheduler:
         return lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
@@ -51,7 +51,7 @@ def constant(
 def cosine(
     optimizer: torch.optim.Optimizer, total_steps: int, floor: float = 0.0, warm_up: float = 0.0
 ) -> lr_scheduler.LRScheduler:
-    """Half a cosine from the learning rate down to floor (Loshchilov & Hutter 2017, SGDR)."""
+    """Lower the rate to floor along half a cosine (Loshchilov & Hutter 2017, SGDR)."""
 
     _check_floor(optimizer, floor)
 
@@ -69,8 +69,9 @@ def warm_restarts(
     floor: float = 0.0,
     warm_up: float = 0.0,
 ) -> lr_scheduler.LRScheduler:
-    """Cosine with warm restarts (SGDR): `cycles` cycles, each `growth` times as long as the one
-    before, that fill the training: torch's version would cut off the last if they do not divide it.
+    """Lower the rate along `cycles` cosines, each `growth` times as long as the last (SGDR).
+
+    The cycles fill the training; torch's version would cut off the last if they do not divide it.
     """
     _check_floor(optimizer, floor)
     lowest = floor / optimizer.param_groups[0]["lr"]
@@ -79,8 +80,8 @@ def warm_restarts(
         parts = list(itertools.accumulate(growth**cycle for cycle in range(cycles)))
         if steps < parts[-1]:
             raise ValueError(
-                f"the first of {cycles} cycles would be shorter than a step, of {steps} in all; "
-                "expected fewer cycles, less growth or more epochs"
+                f"the first of {cycles} cycles would be shorter than one of {steps} steps; use "
+                "fewer cycles, less growth or more epochs"
             )
         starts = [0, *(round(steps * part / parts[-1]) for part in parts)]
 
@@ -126,11 +127,11 @@ def plateau(
 def onecycle(
     optimizer: torch.optim.Optimizer, total_steps: int, warm_up: float = 0.3
 ) -> lr_scheduler.LRScheduler:
-    """Up to the learning rate during warm_up, then down (Smith & Topin 2018, super-convergence)."""
+    """Rise to the learning rate in warm_up, then fall (Smith & Topin 2018, super-convergence)."""
     if not 1 < warm_up * total_steps <= total_steps - 1:
         raise ValueError(
-            f"warm_up {warm_up:g} of {total_steps} steps; expected more than a step to rise, and "
-            "one at least to fall"
+            f"warm_up {warm_up:g} of {total_steps} steps; expected more than one step to rise, and "
+            "at least one to fall"
         )
     return lr_scheduler.OneCycleLR(
         optimizer,
@@ -147,12 +148,12 @@ def _after_warm_up(
     warm_up: float,
     build: Callable[[int], lr_scheduler.LRScheduler],
 ) -> lr_scheduler.LRScheduler:
-    """A linear rise, then the schedule that build(steps) makes; without warm_up only the latter."""
+    """Return a linear rise, then the schedule of build(steps); without warm_up only the latter."""
     steps = round(warm_up * total_steps)
     if steps == 0:
         return build(total_steps)
     if steps == total_steps:
-        raise ValueError(f"warm_up {warm_up:g} of {total_steps} steps leaves none to what follows")
+        raise ValueError(f"warm_up {warm_up:g} of {total_steps} steps leaves none for the schedule")
     rise = lr_scheduler.LinearLR(optimizer, start_factor=1 / (steps + 1), total_iters=steps)
     parts = [rise, build(total_steps - steps)]
     return lr_scheduler.SequentialLR(optimizer, parts, milestones=[steps])

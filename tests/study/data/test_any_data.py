@@ -72,8 +72,8 @@ def test_a_table_becomes_numbers_and_indicators(tmp_path, name):
 def test_a_missing_value_becomes_the_mean_of_the_training_part(tmp_path):
     frame = PEOPLE.assign(age=[20, np.nan, 40, 60, np.nan, 90], town=[None, *PEOPLE["town"][1:]])
     file = saved(tmp_path, frame)
-    gaps = r"of 6 rows \(counted from 0\): age in 2, first in row 1; town in 1, first in row 0;"
-    with pytest.raises(ValueError, match=gaps):
+    gaps = "have missing values: age in 2, first in row 1; town in 1, first in row 0;"
+    with pytest.raises(ValueError, match=rf"some of 6 rows \(counted from 0\) {gaps}"):
         table.load(None, path=file, target="ill")
     made = table.load(None, path=file, target="ill", drop=["number"], missing="mean")
     dataset = opened(tmp_path, made)

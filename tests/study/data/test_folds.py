@@ -100,7 +100,7 @@ def test_what_is_held_out_comes_later_than_what_is_trained_on():
         inner, scored = split(info, inner_of[fold], 1, None, 0, ordered=True)
         assert sorted([*inner, *scored]) == list(outer)
         assert times[inner].max() < times[scored].min()
-    with pytest.raises(ValueError, match="2 folds, one after the other, need more than 2 times"):
+    with pytest.raises(ValueError, match="2 folds in order of time need more than 2 different"):
         Assignable(np.zeros(6, int), times=np.array([0, 0, 0, 1, 1, 1])).folds(2, seed=0)
 
 

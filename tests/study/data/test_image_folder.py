@@ -95,7 +95,7 @@ def test_links_that_lead_back_add_no_images(tmp_path):
     assert made.notes == []
     (mine / "a" / "same.png").symlink_to(mine / "b" / "0.png")
     (note,) = load(mine, size=8).notes
-    assert note == "1 of 9 images are links to others of them"
+    assert note == "1 of 9 images are links to other images"
 
 
 def test_images_are_read_as_they_are_seen(tmp_path):

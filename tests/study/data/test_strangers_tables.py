@@ -87,7 +87,7 @@ HEADERLESS = {
 @pytest.mark.parametrize("name", HEADERLESS)
 def test_a_file_without_names_loses_no_row(tmp_path, name):
     file, rows = written(tmp_path, HEADERLESS[name]), HEADERLESS[name].count("\n")
-    with pytest.raises(ValueError, match=r"`header: false` says that the first row is a sample"):
+    with pytest.raises(ValueError, match=r"if .*, set `header: false`, which calls the columns 0,"):
         table.load(None, path=file, target="setosa")
     samples = table.load(None, path=file, target="2", header=False)
     assert samples.train == rows
@@ -114,7 +114,7 @@ def test_an_id_that_repeats_is_noted(tmp_path, name):
     numbers = [(7 * n) % 18 + 1000 for n in range(20)]
     rows = "".join(f"{number},{'ab'[n % 2]}\n" for n, number in enumerate(numbers))
     notes = table.load(None, path=written(tmp_path, f"{name},y\n{rows}"), target="y").notes
-    assert f"{name} has 18 different numbers in 20 rows: if it is no feature, write" in notes[0]
+    assert f"{name} has 18 different numbers in 20 rows; if it is not a feature, set" in notes[0]
     for other in ("PAID", "paid", "Madrid", "identity_score"):
         file = written(tmp_path, f"{other},y\n{rows}")
         assert not table.load(None, path=file, target="y").notes
@@ -127,7 +127,10 @@ def test_an_id_that_repeats_is_noted(tmp_path, name):
             ['"5,1"', '"4,9"', '"12,75"', '"6,0"'] * 3,
             "decimal comma (pandas.read_csv(FILE, decimal=",
         ),
-        (["1", "2", "3", "?"] * 3, "all but 3 are numbers: '?'; `missing_values: ['?']` makes"),
+        (
+            ["1", "2", "3", "?"] * 3,
+            "3 of 12 values are not numbers: '?'; `missing_values: ['?']` makes",
+        ),
     ],
 )
 def test_texts_that_are_nearly_numbers_are_noted_with_a_remedy(tmp_path, values, told):
@@ -153,7 +156,7 @@ def test_an_infinite_number_can_be_missing(tmp_path):
 
 def test_names_may_be_numbers_if_the_config_says_so(tmp_path):
     file = written(tmp_path, "2019,2020,y\n1,2,a\n3,4,b\n")
-    with pytest.raises(ValueError, match="`header: true` says that these are names"):
+    with pytest.raises(ValueError, match="if not, set `header: true`"):
         table.load(None, path=file, target="y")
     assert table.load(None, path=file, target="y", header=True).train == 2
 
@@ -163,9 +166,12 @@ def test_names_may_be_numbers_if_the_config_says_so(tmp_path):
     [
         (
             "de2",
-            r"separated by ';'; expected commas: pandas.read_csv\(FILE, sep=';', decimal=','\)",
+            r"separated by ';'; .*: pandas.read_csv\(FILE, sep=';', decimal=','\)",
         ),
-        ("tab2", r"separated by '\\t'; expected commas: pandas.read_csv\(FILE, sep='\\t'\)"),
+        (
+            "tab2",
+            r"separated by '\\t'; expected commas; convert it: pandas.read_csv\(FILE, sep='\\t'\)",
+        ),
         ("spaces", r"has no column 'age'; found 'ill', ' age', ' sex'"),
     ],
 )
@@ -201,7 +207,7 @@ def test_a_long_text_in_the_first_row_is_read(tmp_path):
 def test_faces_as_floats_are_told_how_to_be_images(tmp_path):
     faces, path = np.zeros((10, 25, 25)), tmp_path / "mine.npz"
     np.savez(path, images=faces, labels=[0, 1] * 5)
-    with pytest.raises(ValueError, match=r"`images\[:, None\]` makes of \(N, H, W\)"):
+    with pytest.raises(ValueError, match=r"`images\[:, None\]` turns \(N, H, W\) into that"):
         npz.load(None, path=path)
     np.savez(path, inputs=faces + np.arange(10)[:, None, None], labels=[0, 1] * 5)
     assert "signals of 25 channels; if they are images" in npz.load(None, path=path).notes[0]

@@ -34,7 +34,7 @@ DAYS = pd.date_range("2026-01-01", periods=30)
         ({}, {"target": ["ill"]}, r"found target .*; expected a column"),
         ({}, {"groups": 1}, "found the column 1; expected a name, in quotes"),
         ({}, {"groups": "town", "time": "age"}, "found groups and time; expected one of them"),
-        ({"Unnamed: 0": range(30)}, {}, r'an index that was written.*`drop: ."Unnamed: 0".`'),
+        ({"Unnamed: 0": range(30)}, {}, r'an index was written.*`drop: ."Unnamed: 0".`'),
         ({"age": [np.inf] * 30}, {"time": "age"}, "a number is infinite"),
         ({"age": "soon"}, {"time": "age"}, "neither numbers nor dates"),
         (
@@ -132,9 +132,9 @@ def test_what_float32_cannot_serve_is_told(values, why):
     [
         (10**17 + np.arange(6), "float64 cannot hold exactly"),
         (np.arange(6) * 1e300, "squares are too large"),
-        (np.arange(6) * 1e-300, "or by too little"),
+        (np.arange(6) * 1e-300, "differ too little or not at all"),
         (np.arange(6) * 1e12, None),
-        (np.full(6, 3.0), "which do not differ"),
+        (np.full(6, 3.0), "which differ too little or not at all"),
     ],
 )
 def test_targets_of_any_data_can_be_squared(tmp_path, targets, why):
@@ -267,8 +267,8 @@ def test_parquet_is_read_with_decimals_and_whatever_index(tmp_path):
             ["Charit\u00e9", "charit\u00e9", "Ulm", "Bonn"] * 5,
             "case or blanks: 'Charit\u00e9'",
         ),
-        ("x", ["A", "a", "B", "b"] * 5, "'A' (5), 'a' (5); so do 1 more"),
-        ("x", ["01067", "80331", "1067", "99999"] * 5, "'01067'; 5 count as the same as those"),
+        ("x", ["A", "a", "B", "b"] * 5, "'A' (5), 'a' (5), and 1 more such groups"),
+        ("x", ["01067", "80331", "1067", "99999"] * 5, "'01067'; 5 now equal a value without"),
         ("y", ["01", "1", "02", "2"] * 5, "10 values begin with 0 as codes do"),
         ("x", ["01", "", "3", "4"] * 5, "5 values begin with 0 as codes do: '01'"),
         ("x", [f"2026-01-{day:02}" for day in range(1, 21)], "20 of 20 values look like dates"),
@@ -282,16 +282,16 @@ def test_parquet_is_read_with_decimals_and_whatever_index(tmp_path):
         (
             "x",
             ["\u22121", "2", "\u22123", "4"] * 5,
-            "10 of 20 values look like numbers with another minus",
+            "10 of 20 values look like numbers with an unusual minus sign",
         ),
-        ("x", ["#DIV/0!", "2", "3", "4"] * 5, "all but 5 are numbers: '#DIV/0!'"),
+        ("x", ["#DIV/0!", "2", "3", "4"] * 5, "5 of 20 values are not numbers: '#DIV/0!'"),
         ("x", ["?", *range(19)], "the column x counts as 20 categories, not as a number"),
         ("x", [f"{number} %" for number in range(20)], "the column x counts as 20"),
         ("x", [f'"1,{number:03}"' for number in range(20)], "the column x counts as 20"),
-        ("x", [7] * 20, "has a single value, 7: it tells nothing"),
+        ("x", [7] * 20, "has a single value, 7: no information"),
         ("x", ["-01", "1", "2", "3"] * 5, "5 values begin with 0 as codes do: '-01'"),
-        ("x", ["00", "0", "1", "2"] * 5, "'00'; 5 count as the same as those without"),
-        ("x", range(20), "the column x counts the rows: if it is no feature, write `drop: [x]`"),
+        ("x", ["00", "0", "1", "2"] * 5, "'00'; 5 now equal a value without the zeros"),
+        ("x", range(20), "the column x counts the rows; if it is not a feature, set `drop: [x]`"),
         ("x", [2 * n + n % 2 for n in range(20)], "is different in every row"),
         ("x", [0, 0, 0, *(n / 8 for n in range(17))], None),
         ("x", ["x", "y"] * 10, None),
@@ -319,4 +319,4 @@ def test_columns_that_may_be_meant_otherwise_are_noted(tmp_path, name, values, n
 def test_a_note_is_a_line_whatever_the_column_is_called():
     frame = pd.DataFrame({"x\nNOTE: fine": [1, 1]})
     (note,) = _table_notes.of(frame, frame, [], {})
-    assert note == "the column x NOTE: fine has a single value, 1: it tells nothing"
+    assert note == "the column x NOTE: fine has a single value, 1: no information"

@@ -392,5 +392,5 @@ def test_texts_that_are_one_word_each_are_noted():
 
 def test_word_numbers_are_not_reconstructed(tmp_path):
     np.savez(tmp_path / "mine.npz", inputs=np.ones((4, 2), int))
-    with pytest.raises(ValueError, match="of word numbers they mean nothing"):
+    with pytest.raises(ValueError, match="these mean nothing for token numbers"):
         npz.load(None, path=tmp_path / "mine.npz", task="reconstruction", inputs="tokens")

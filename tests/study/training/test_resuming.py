@@ -218,7 +218,7 @@ def test_foreign_files_are_refused_and_left(laboratory):
     thesis = folder / "thesis.tex"
     thesis.write_text("chapter")
     output = laboratory.finish(RUN, expect=1)
-    assert "holds thesis.tex, which is not a checkpoint of a run" in output
+    assert "contains thesis.tex, which is not a checkpoint of a run" in output
     assert "Traceback" not in output
     assert [thesis] == list(folder.iterdir())
 
@@ -226,7 +226,7 @@ def test_foreign_files_are_refused_and_left(laboratory):
 @pytest.mark.parametrize("where", ["the same", "inside"])
 def test_results_do_not_lie_among_checkpoints(tmp_path, where):
     output = tmp_path if where == "the same" else tmp_path / "results"
-    with pytest.raises(ValueError, match="results cannot lie among checkpoints"):
+    with pytest.raises(ValueError, match="results cannot be among checkpoints"):
         results.refuse_foreign(output, tmp_path)
 
 

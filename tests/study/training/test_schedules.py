@@ -64,15 +64,15 @@ def test_as_many_cycles_as_asked_for_fill_the_training(growth, steps, warm_up):
 @pytest.mark.parametrize(
     ("name", "steps", "options", "line"),
     [
-        ("warm_restarts", 2, {"cycles": 3}, "would be shorter than a step, of 2 in all"),
-        ("warm_restarts", 9, {"cycles": 1000, "growth": 100}, "would be shorter than a step"),
+        ("warm_restarts", 2, {"cycles": 3}, "would be shorter than one of 2 steps"),
+        ("warm_restarts", 9, {"cycles": 1000, "growth": 100}, "would be shorter than one of"),
         ("warm_restarts", 9, {"floor": 1.0}, "floor 1 is not below the learning rate, 0.1"),
         ("cosine", 9, {"floor": 0.1}, "floor 0.1 is not below the learning rate, 0.1"),
-        ("cosine", 9, {"warm_up": 1.0}, "warm_up 1 of 9 steps leaves none to what follows"),
+        ("cosine", 9, {"warm_up": 1.0}, "warm_up 1 of 9 steps leaves none for the schedule"),
         ("constant", 1, {"warm_up": 0.6}, "warm_up 0.6 of 1 steps leaves none"),
-        ("onecycle", 1, {}, "expected more than a step to rise, and one at least to fall"),
-        ("onecycle", 9, {"warm_up": 1.0}, "expected more than a step to rise, and one at least"),
-        ("onecycle", 10, {"warm_up": 0.1}, "expected more than a step to rise"),
+        ("onecycle", 1, {}, "expected more than one step to rise, and at least one to fall"),
+        ("onecycle", 9, {"warm_up": 1.0}, "expected more than one step to rise, and at least one"),
+        ("onecycle", 10, {"warm_up": 0.1}, "expected more than one step to rise"),
         ("onecycle", 10, {"warm_up": 1}, "warm_up 1 of 10 steps"),
     ],
 )

@@ -184,7 +184,7 @@ def test_edited_folds_are_refused(laboratory, damage):
 
     request = laboratory.request(run, fold_file=file)
     experiment.train_and_score(request)
-    with pytest.raises(ValueError, match="is not what was assigned"):
+    with pytest.raises(ValueError, match="changed since the folds were assigned"):
         folds.read(file, Assignable(assignable.targets[::-1]), 3, 0, 0)
     content = json.loads(file.read_text())
     file.write_text(json.dumps(content | {"fold_of": damage(content["fold_of"])}))
