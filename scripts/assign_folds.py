@@ -15,8 +15,8 @@ if __name__ == "__main__":
     add = parser.add_argument
     add("--data", required=True, type=Path, metavar="DIR", help="the prepared dataset")
     add("--folds", required=True, type=int, metavar="N", help="how many; 0: hold out a test set")
-    add("--inner", type=int, default=0, metavar="M", help="cut training parts into M folds, too")
-    add("--seed", required=True, type=int, metavar="N", help="for their order")
+    add("--inner", type=int, default=0, metavar="M", help="also cut training sets into M folds")
+    add("--seed", required=True, type=int, metavar="N", help="seed of their order")
     add("--output", required=True, type=Path, metavar="FILE", help="where to write the folds")
     marks.add_flag(add)
     flags = parser.parse_args()
@@ -24,5 +24,5 @@ if __name__ == "__main__":
         assignable = Assignable.of(storage.open_dataset(flags.data))
         folds.write(flags.output, assignable, flags.folds, flags.inner, flags.seed)
         marks.put_all(flags.mark)
-    except (ValueError, OSError) as error:  # OSError: a full disk, say
+    except (ValueError, OSError) as error:  # OSError: such as a full disk
         sys.exit(f"assign_folds.py: {error}")

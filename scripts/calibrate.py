@@ -37,5 +37,5 @@ if __name__ == "__main__":
     flags = parser.parse_args()
     try:
         main(flags)
-    except (OSError, failures.RankFailedError) as error:  # a full disk, say
+    except (OSError, failures.RankFailedError) as error:  # such as a full disk
         sys.exit(f"calibrate.py: {error}")

@@ -29,7 +29,7 @@ if __name__ == "__main__":
     requests = json.load(sys.stdin)
     runs = [Run.from_json(request.pop("settings")) for request in requests]
     for module in {registry.trainer(run) for run in runs}:
-        importlib.import_module(module)  # once for all trials: that of estimators takes a second
+        importlib.import_module(module)  # once for all tests: that of estimators takes a second
     for run, request in zip(runs, requests, strict=True):
         request["task"] = tasks.named(*request["task"])
         request["strategies"] = [*map(Choice.from_json, request["strategies"])]

@@ -28,7 +28,7 @@ try:
     from snakemake import cli
     from snakemake.exceptions import CliException
 except ImportError:
-    sys.exit("allcores: the workflow needs more packages: pip install 'allcores[workflow]'")
+    sys.exit("allcores: packages are missing; install them: pip install 'allcores[workflow]'")
 
 from allcores.machine import cores  # noqa: E402
 from allcores.version import __version__  # noqa: E402
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 PROFILES = SCRIPTS.parent / "profiles"
 PROGRAMS = ("plan", "status", "predict", "train")
-# What programs advise to call, in the place of snakemake: see campaign/commands.py.
+# The command that programs suggest instead of snakemake: see campaign/commands.py.
 RUN = "allcores run"
 
 
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def run(words: list[str]) -> NoReturn:
-    """Become snakemake with these words, and with what only they lack."""
+    """Replace this process with snakemake, with these arguments and those that are missing."""
     try:
         settings = settings_of(words)
     except CliException as error:  # such as `--cores two`
@@ -84,7 +84,7 @@ def run(words: list[str]) -> NoReturn:
 
 
 def settings_of(words: list[str]) -> Namespace:
-    """What Snakemake makes of words, and of the profiles that they name."""
+    """Return what Snakemake reads from arguments and from the profiles that they name."""
     words = with_profiles(words)
     given, _ = cli.get_argument_parser().parse_known_args(words)
     profiles = [profile for profile in given.profile or [] if profile != "none"]
@@ -92,7 +92,7 @@ def settings_of(words: list[str]) -> Namespace:
 
 
 def with_profiles(words: list[str]) -> list[str]:
-    """The words, with the path of each profile that Snakemake does not find and that is ours."""
+    """Replace the names of our profiles with their paths where Snakemake does not find them."""
 
     def found(name: str) -> str:
         is_ours = name and (PROFILES / name).is_dir() and cli.get_profile_dir(name) is None
@@ -108,7 +108,7 @@ def with_profiles(words: list[str]) -> list[str]:
 
 
 def call(*words: object) -> NoReturn:
-    """Become Python with these words."""
+    """Replace this process with Python, with these arguments."""
     environment = os.environ | {"ALLCORES_RUN": RUN}
     os.execve(sys.executable, [sys.executable, *map(str, words)], environment)
 

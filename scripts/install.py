@@ -23,7 +23,8 @@ from pathlib import Path
 
 PROJECT = Path(__file__).parents[1]
 UV, PIP = "uv==0.13.9", "pip==26.3"
-# Versions and digests of all packages but torch; pip would want digests of those, too.
+# Versions and digests of all packages except torch. Only for uv: pip would also require digests of
+# torch.
 LOCK = PROJECT / "requirements.lock"
 CPU_BUILDS = "https://download.pytorch.org/whl/cpu"
 PATIENCE = 3  # seconds to wait for an answer of that index
@@ -37,7 +38,7 @@ VARIABLES = {
 
 
 def settings_of_pip(pip_config: str) -> dict[str, str]:
-    """pip's settings as environment variables of uv; later places override earlier ones.
+    """Return pip's settings as environment variables of uv; later places override earlier ones.
 
     Args:
         pip_config: output of `pip config list`, lines such as "global.index-url='https://...'".
@@ -60,7 +61,7 @@ def answers(url: str) -> bool:
 
 
 def run(*command: str, **environment: str) -> bool:
-    """Run a command, whose output is shown, and return whether it succeeded."""
+    """Run a command, show its output, and return whether it succeeded."""
     return subprocess.run(command, env=os.environ | environment, cwd=PROJECT).returncode == 0
 
 
@@ -77,7 +78,7 @@ def install(groups: list[str]) -> bool:
     """Install the packages of the groups and return whether that succeeded."""
     arguments = [part for name in groups for part in ("--group", name)]
     if platform.system() == "Linux" and answers(f"{CPU_BUILDS}/torch/"):
-        print(f"torch comes from {CPU_BUILDS}, without GPU libraries", flush=True)
+        print(f"installing torch from {CPU_BUILDS}, without GPU libraries", flush=True)
         arguments += ["--extra-index-url", CPU_BUILDS]
     print(f"installing the pinned packages with {UV}", flush=True)
     if pip(UV):
@@ -86,8 +87,8 @@ def install(groups: list[str]) -> bool:
         ).stdout
         # Take the best match from all indexes, as pip does: 2.13.0+cpu for 2.13.0.
         options = ["--index-strategy", "unsafe-best-match", "--constraint", str(LOCK)]
-        # Where imports write no bytecode (PYTHONDONTWRITEBYTECODE, as in many containers), every
-        # program would compile all that it imports: seconds, each time it starts.
+        # If imports write no bytecode (PYTHONDONTWRITEBYTECODE, as in many containers), every
+        # program would spend seconds at each start on compiling what it imports.
         options += ["--compile-bytecode"] if sys.dont_write_bytecode else []
         if uv(*arguments, *options, **settings_of_pip(pip_config)):
             return True
@@ -96,7 +97,7 @@ def install(groups: list[str]) -> bool:
 
 
 def find_plugins() -> None:
-    """Have this Python find our plugins for Snakemake."""
+    """Add our plugins for Snakemake to the path of this Python."""
     file = Path(sysconfig.get_path("purelib"), "allcores.pth")
     file.write_text(f"{PROJECT / 'scripts' / 'plugins'}\n")
 

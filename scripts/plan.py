@@ -41,7 +41,7 @@ def main(flags: Namespace) -> None:
     ):
         if not least <= value < math.inf:
             raise ValueError(f"{flag}: found {value:g}; expected a number from {least}")
-    # numpy and torch read these when they are imported, so that has to wait until here.
+    # Set before the imports: numpy and torch read these variables when they are imported.
     cores.set_thread_variables(1)
     from allcores_study.config import fit, grid
     from allcores_study.planning import choose, plan, preflight, summary
@@ -67,8 +67,8 @@ def main(flags: Namespace) -> None:
         raise ValueError("\n".join(["The configuration cannot be run:", *problems]))
     wide = planner.too_wide(table)
     missing = (
-        f"Not known here: {len(wide)} of {len(table.runs)} runs take more cores than the "
-        f"{cores.allowed()} of this machine. Call this where they will run."
+        f"Not estimated: {len(wide)} of {len(table.runs)} runs take more cores than the "
+        f"{cores.allowed()} of this machine. Run this where they will run."
     )
     if len(wide) == len(table.runs):
         raise ValueError(missing)
@@ -104,7 +104,7 @@ def end(folder: str) -> None:
 
 
 def end_line() -> None:
-    """On a terminal, clear the line in which say() has shown what is measured."""
+    """On a terminal, clear the line that say() has written."""
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr, flush=True)
 
@@ -141,7 +141,7 @@ if __name__ == "__main__":
 
     def stop(number: int, frame: FrameType | None) -> NoReturn:
         if os.getpid() == process:  # not a process that it has forked
-            print("plan.py: stopped; what is measured is kept", file=sys.stderr, flush=True)
+            print("plan.py: stopped; measurements are kept", file=sys.stderr, flush=True)
             end(folder)
         os._exit(128 + number)  # Python drops exceptions in callbacks of fork()
 

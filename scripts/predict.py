@@ -30,7 +30,7 @@ from allcores.machine import cores, lean_torch
 def main(flags: argparse.Namespace) -> None:
     if flags.threads < 1:
         raise ValueError(f"--threads: found {flags.threads}; expected a number from 1")
-    # numpy and torch read these when they are imported, so that has to wait until here.
+    # Set before the imports: numpy and torch read these variables when they are imported.
     cores.set_thread_variables(flags.threads)
     lean_torch.import_torch()
     from allcores_study.serving import ensemble, output, samples

@@ -19,7 +19,7 @@ if __name__ == "__main__":
     marks.add_flag(add)
     flags = parser.parse_args()
     try:
-        (flags.output / "dataset.json").unlink(missing_ok=True)  # it is valid, and made again
+        (flags.output / "dataset.json").unlink(missing_ok=True)  # or prepare() would keep it
         preparation.prepare(Choice.from_json(flags.settings), flags.downloads, flags.output)
         marks.put_all(flags.mark)
     except (ValueError, OSError) as error:

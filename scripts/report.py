@@ -40,6 +40,6 @@ if __name__ == "__main__":
         writing.write(Study(config, table, folder, flags.study), flags.again, flags.cores)
         marks.put_all(flags.mark)
     except json.JSONDecodeError as error:
-        sys.exit(f"report.py: {flags.config}: is not JSON: {error}")
+        sys.exit(f"report.py: {flags.config}: not JSON: {error}")
     except (ValueError, OSError) as error:  # damaged results, or those of something else
         sys.exit(f"report.py: {error}")

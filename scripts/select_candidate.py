@@ -31,7 +31,7 @@ def discard(
     inner_paths: dict[str, list[str]],
     labels: list[str],
 ) -> None:
-    """Delete the checkpoints that no run goes on from."""
+    """Delete the checkpoints from which no run continues."""
     for label, paths in inner_paths.items():
         for number, path in enumerate(paths):
             if (

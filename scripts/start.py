@@ -1,10 +1,10 @@
-"""Have a warm process of a call of snakemake run a program; without one, start it here.
+"""Run a program in the warm process of a snakemake invocation; without one, start it here.
 
     python -I -S scripts/start.py SOCKET CALLER PROGRAM [ARGUMENT ...]
 
-It ends with the program's exit status. The program ends when the process CALLER does, the parent of
-this one (0: whichever that is). Environment variables in the name of the socket's folder are
-filled in. It imports little, so that it starts in 20 ms. See allcores_study/campaign/warm_start.py.
+This exits with the program's exit status. The program ends when the process CALLER does, the parent
+of this one (0: whichever that is). Environment variables in the name of the socket's folder are
+expanded. It imports little, so it starts in 20 ms. See allcores_study/campaign/warm_start.py.
 """
 
 import signal
@@ -20,18 +20,18 @@ import sys  # noqa: E402
 # Seconds to wait for an answer of the warm process, which may have to import much first.
 PATIENCE = 60.0
 SIGNALS: list[int] = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1]
-if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # as nohup has it
-    SIGNALS.append(signal.SIGHUP)  # of a terminal that was closed
+if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # ignored under nohup
+    SIGNALS.append(signal.SIGHUP)  # sent when a terminal is closed
 
 
 def warm(path: str, command: list[str], forwarded: list[int]) -> int:
     """Run a command in a warm process and return its exit status.
 
     Args:
-        forwarded: list to which each signal that is forwarded is added.
+        forwarded: list to which each forwarded signal is added.
 
     Raises:
-        OSError: the warm process does not run it; the message says why.
+        OSError: the warm process does not run it; the message gives the reason.
     """
     with socket.socket(socket.AF_UNIX) as connection:
         folder, name = os.path.split(path)

@@ -34,7 +34,7 @@ def main(flags: Namespace) -> None:
         raise ValueError(finding)
     config = choose.with_saved(config, folder.plan_file(choose.FILE), None)
     if config is None:
-        is_early = "the call that is going on has chosen no strategy yet"
+        is_early = "the running invocation has not chosen a strategy yet"
         what = is_early if journal.is_held(folder) else "no strategy has been chosen yet"
         raise ValueError(f"`strategies: [auto]`: {what}")
     table = suggestions.table(config, folder)
@@ -57,7 +57,7 @@ def main(flags: Namespace) -> None:
         look = status.look()
         print(*status.lines(look, arguments), sep="\n")
         if look.is_over and (again := why.to_choose(ledger)):
-            print(f"{len(again)} choices between candidates are to be made, see --why")
+            print(f"{len(again)} choices between candidates are to be made; see --why")
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from allcores_study.training.run_request import RunRequest
 
 BY_HAND = Path("results/by_hand")
-# In which srun, PMIx, Open MPI's mpirun and others tell each process its rank.
+# Variables in which srun, PMIx, Open MPI's mpirun and others give each process its rank.
 RANK_VARIABLES = ("SLURM_PROCID", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 STOPPING = 3.0  # seconds after which a request to stop is repeated
 
@@ -57,19 +57,19 @@ def main(flags: Namespace) -> None:
     configured = commandline.run_of(flags)
     node = node_of(configured)
     is_by_hand = not (flags.settings and flags.output)
-    if not (is_by_hand or node or progress.of_process.file):  # the last: of a shared job
+    if not (is_by_hand or node or progress.of_process.file):  # the last: in a shared job
         flags.output.mkdir(parents=True, exist_ok=True)
-        # If this one fails, the results of an earlier run are not shown as its own.
+        # Otherwise, if this run fails, the results of an earlier one would be shown as its own.
         (flags.output / METRICS).unlink(missing_ok=True)
         progress.of_process.start_file(flags.output / PROGRESS)
         progress.of_process.begin(configured.path)
     dataset = configured.dataset
     data_folder = flags.data or BY_HAND / "data" / f"{dataset.label}_{dataset.digest}"
     if not flags.data:
-        # Loading may compute with torch; ranks cannot be forked from a process with its threads.
+        # Loading may compute with torch, and ranks cannot be forked from a process with threads.
         cores.set_thread_variables(1)
         preparation.prepare(dataset, "results/downloads", data_folder)
-    # numpy and torch read these when they are imported, so that has to wait until here.
+    # Set before the imports: numpy and torch read these variables when they are imported.
     cores.set_thread_variables(configured.plain.threads_per_worker)
     lean_torch.import_torch()
     from allcores_study.planning import trials
@@ -78,7 +78,7 @@ def main(flags: Namespace) -> None:
     from allcores_study.training import results
     from allcores_study.training.experiment import join, train_and_score
 
-    if not flags.settings:  # the workflow has already tried its models (check_models.py)
+    if not flags.settings:  # the workflow has already smoke-tested its models (check_models.py)
         trials.check_in_child(configured.plain, data_folder, flags.timeout)
     run = with_recipe(configured, flags, data_folder) if configured.has_auto else configured
     assert isinstance(run.threads_per_worker, int), "auto is filled in"
@@ -115,10 +115,10 @@ def main(flags: Namespace) -> None:
 
 
 def request_of(flags: Namespace, run: Run, configured: Run, data_folder: Path) -> RunRequest:
-    """The RunRequest of the run that the flags describe.
+    """Return the request for the run that the flags describe.
 
     Args:
-        run, configured: with what is `auto` filled in, and without.
+        run, configured: the run with `auto` filled in, and as configured.
     """
     from allcores_study.training.run_request import Execution, RunRequest
 
@@ -145,13 +145,13 @@ def request_of(flags: Namespace, run: Run, configured: Run, data_folder: Path) -
 
 
 def finish(flags: Namespace, request: RunRequest) -> None:
-    """Say that the results of a run are there, in place of earlier ones."""
+    """Mark the results of a run as complete, in place of earlier ones."""
     run_files.withdraw_stored(request.output)
     marks.put_all(flags.mark)
 
 
 def node_of(run: Run) -> int:
-    """The number of this node among the run's; a launcher starts one process on each."""
+    """Return the number of this node in the run; a launcher starts one process on each."""
     if run.nodes == 1:
         return 0
     for name in RANK_VARIABLES:
@@ -159,13 +159,13 @@ def node_of(run: Run) -> int:
         if rank.isdecimal() and int(rank) < run.nodes:
             return int(rank)
     raise ValueError(
-        f"this run has {run.nodes} nodes: a launcher has to start it on each, as `srun` does; "
-        f"found none of {', '.join(RANK_VARIABLES)} with a number below {run.nodes}"
+        f"this run has {run.nodes} nodes; start it on each by a launcher such as `srun` "
+        f"(found none of {', '.join(RANK_VARIABLES)} with a number below {run.nodes})"
     )
 
 
 def with_recipe(request: Run, flags: Namespace, data_folder: Path) -> Run:
-    """The run with everything that is `auto` filled in, measured now if it has not been yet."""
+    """Return the run with every `auto` filled in, after measuring what is not measured yet."""
     file = flags.recipe or BY_HAND / "recipes" / recipes.file_name(request)
     if flags.recipe and request.nodes == 1:  # several nodes share one recipe
         file = recipes.for_this_processor(file)
@@ -180,24 +180,24 @@ def with_recipe(request: Run, flags: Namespace, data_folder: Path) -> Run:
 
 
 def stop(number: int, frame: FrameType | None) -> NoReturn:
-    # Python drops an exception in some callbacks, those of fork() and ctypes among them.
+    # Repeated, since Python drops exceptions in some callbacks, such as those of fork() and ctypes.
     signal.setitimer(signal.ITIMER_REAL, STOPPING)
     is_sent = number != signal.SIGALRM
     raise KeyboardInterrupt(signal.Signals(number).name if is_sent else "a signal")
 
 
 def several(flags_of_job: Namespace) -> int:
-    """Train the runs of a job that several share; returns an exit status."""
+    """Train the runs of a shared job, and return an exit status."""
     given = [] if flags_of_job.cores is None else ["--cores", str(flags_of_job.cores)]
     job = SharedJob(flags_of_job.job)
-    if not job.to_train:  # all were trained before the job was called again, or are valid
+    if not job.to_train:  # all are up to date, or were trained before the job was started again
         marks.put_all(flags_of_job.mark)
         return 0
     first = commandline.run_of(parsed(next(iter(job.to_train.values())), []))
     cores.set_thread_variables(first.plain.threads_per_worker)
     lean_torch.import_torch()
     if first.is_estimator:  # its package takes a second to import, and all runs have this model
-        # The runs are of the code that is imported here, though a file be edited meanwhile.
+        # The runs record the code that is imported here, even if a file is edited meanwhile.
         identity.before_data(first)
         registry.model(first.model.name).load()
         fingerprint.loaded()
@@ -236,18 +236,18 @@ def several(flags_of_job: Namespace) -> int:
 
 
 def parsed(arguments: list[str], given: list[str]) -> Namespace:
-    """The flags of a run of a job, and what all of the job's runs are given."""
+    """Parse the flags of one run of a job, and those that all of its runs are given."""
     return commandline.parse(arguments + given, __doc__)
 
 
 def one(flags: Namespace) -> int:
-    """Train the run that the flags describe; returns an exit status."""
+    """Train the run that the flags describe, and return an exit status."""
     main(flags)
     return 0
 
 
 def program(train: Callable[..., int], *arguments: Any) -> int:
-    """Call a function in a process that ends with it, and say what stopped it.
+    """Call a function in a process that ends with it, and report what stopped it.
 
     Returns:
         An exit status.
@@ -266,7 +266,7 @@ def program(train: Callable[..., int], *arguments: Any) -> int:
         signal.setitimer(signal.ITIMER_REAL, STOPPING)
         progress.of_process.end(progress.STOPPED)
         print(
-            f"train.py: stopped by {error}; the same call goes on from the last checkpoint",
+            f"train.py: stopped by {error}; the same command resumes from the last checkpoint",
             file=sys.stderr,
         )
     except BaseException as error:
@@ -284,7 +284,7 @@ def program(train: Callable[..., int], *arguments: Any) -> int:
 if __name__ == "__main__":
     faulthandler.enable()  # prints a traceback on fatal signals, such as a bus error
     flags = commandline.parse(sys.argv[1:], __doc__)
-    del sys.argv[1:]  # a user's module may read them, too
+    del sys.argv[1:]  # a user's module may also read them
     status = program(several, flags) if flags.job else program(one, flags)
     if status == 0:
         progress.of_process.end(progress.TRAINED)

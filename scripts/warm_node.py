@@ -1,4 +1,4 @@
-"""Keep the warm process of a node until SIGTERM; profiles/allocation.sh starts one on each."""
+"""Keep the warm process of a node running until SIGTERM; profiles/allocation.sh starts it."""
 
 from __future__ import annotations
 

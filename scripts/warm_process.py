@@ -1,4 +1,4 @@
-"""A warm process of a call of snakemake: see allcores_study/campaign/warm_start.py."""
+"""A warm process of a snakemake invocation: see allcores_study/campaign/warm_start.py."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def torch() -> None:
     from allcores_study.planning import trials  # noqa: F401
     from allcores_study.stacking import stacks  # noqa: F401
 
-    # Cached: they are read from torch's files.
+    # These read torch's files, and their results are cached.
     registry.optimizers()
     registry.losses()
 

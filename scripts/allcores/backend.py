@@ -9,14 +9,14 @@ __all__ = ["register"]
 
 
 def register() -> None:
-    """Tell torch of the backend, once."""
+    """Register the backend with torch, once."""
     from allcores.parallel import process_group
 
     process_group.register()
 
 
-# Where the package is installed, `import torch` asks this module for register(): it has to be there
-# by then, and torch before process_group.
+# If the package is installed, `import torch` calls register() of this module. So it is defined
+# before this import, and torch is imported before process_group.
 import torch  # noqa: E402, F401
 
 register()

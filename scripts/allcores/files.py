@@ -25,50 +25,55 @@ WHOLE_FILE = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
 @contextlib.contextmanager
 def whole(path: str | Path) -> Iterator[Path]:
-    """The path of a temporary file to write, which is then renamed: a reader sees the whole file or
-    none."""
+    """Yield the path of a temporary file, which is renamed to `path` when the block ends.
+
+    A reader sees the whole file or none.
+    """
     part = Path(f"{path}.part")
     try:
         yield part
-    except OSError:  # a full disk, say
+    except OSError:  # such as a full disk
         part.unlink(missing_ok=True)
         raise
     replace(part, path)
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write a text as a whole, see whole()."""
+    """Write a text file atomically, see whole()."""
     with whole(path) as part:
         part.write_text(text)
 
 
 def replace(part: Any, path: str | Path) -> None:
-    """Rename a file to a path; what is there keeps its mode and group, so that a group that shares
-    results goes on sharing them. A new one has the rights of its folder's group."""
+    """Rename a file to a path, with the mode and group of the file that it replaces.
+
+    So a group that shares results keeps sharing them. In a folder with the setgid bit, a new file
+    gets the group permissions of the folder.
+    """
     path = Path(path)
     here = (path if path.exists() else path.parent).stat()
     mode = here.st_mode if path.exists() else part.stat().st_mode
     if not path.exists() and here.st_mode & stat.S_ISGID:
         mode |= here.st_mode & (stat.S_IRGRP | stat.S_IWGRP)
-    with contextlib.suppress(PermissionError):  # of another user's group
+    with contextlib.suppress(PermissionError):  # this user is not in that group
         os.chown(part, -1, here.st_gid if path.exists() else -1)
     part.chmod(stat.S_IMODE(mode))
     part.replace(path)
 
 
 def sha256(path: str | Path) -> str:
-    """The SHA-256 of a file's content, in hexadecimal."""
+    """Return the SHA-256 of a file's content, in hexadecimal."""
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sha256_of(content: bytes) -> str:
-    """The same of bytes."""
+    """Return the SHA-256 of bytes, in hexadecimal."""
     return hashlib.sha256(content).hexdigest()
 
 
 def checksum(content: Mapping[str, Any]) -> str:
-    """The SHA-256 of content that JSON can hold; the order of its keys does not matter."""
+    """Return the SHA-256 of content that JSON can hold, whatever the order of its keys."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
@@ -79,20 +84,20 @@ def write_json(path: str | Path, content: Mapping[str, Any], indent: int | None 
 
 
 def read_json(path: str | Path) -> dict[str, Any]:
-    """The mapping that write_json() wrote, without its checksum.
+    """Return the mapping that write_json() wrote, without its checksum.
 
     Raises:
-        ValueError: the file is damaged, or was changed since.
+        ValueError: the file is damaged, or was changed since it was written.
         OSError: it cannot be read.
     """
     return parse_json(Path(path).read_bytes(), path)
 
 
 def parse_json(text: str | bytes, path: str | Path) -> dict[str, Any]:
-    """The same of the text of a file.
+    """Return the mapping in the text of a file that write_json() wrote.
 
     Args:
-        path: named in the message of the ValueError.
+        path: for the message of the ValueError.
     """
     try:
         content = json.loads(text)
@@ -101,15 +106,15 @@ def parse_json(text: str | bytes, path: str | Path) -> dict[str, Any]:
         is_sound = False
     if not is_sound:
         raise ValueError(
-            f"{path} is damaged, or was changed since it was written. Delete it to make it again"
+            f"{path} is damaged, or was changed since it was written. Delete it to rebuild it"
         )
     return content
 
 
 def cache_folder() -> Path:
-    """The folder of a user's caches: ~/.cache/allcores, see the XDG Base Directory Specification.
+    """Return the user's cache folder, ~/.cache/allcores (XDG Base Directory Specification).
 
-    For a user without a home it is a path that nothing can be written to.
+    For a user without a home, it is a path that cannot be written to.
     """
     places = os.environ.get("XDG_CACHE_HOME", ""), os.path.expanduser("~/.cache")  # noqa: PTH111
     return Path(next(filter(os.path.isabs, places), os.devnull), "allcores")
@@ -118,8 +123,8 @@ def cache_folder() -> Path:
 class KeptDigests:
     """Digests of files, computed again only when a file has changed.
 
-    A file has changed if its size, inode or times have. The time of its last change of status
-    (ctime, see stat(2)) cannot be set back.
+    A file counts as changed if its size, inode or times have changed. Its ctime (see stat(2))
+    cannot be set back.
 
     Args:
         file: JSON file that keeps them. If it is lost, damaged or cannot be written, digests are
@@ -128,7 +133,7 @@ class KeptDigests:
     """
 
     def __init__(self, file: Any, digest: Callable[[str], Any] = sha256) -> None:
-        # Absolute, as the working directory may be another one when they are saved.
+        # Absolute, since the working directory may have changed when save() is called.
         self.file, self.digest = Path(file).absolute(), digest
         try:
             self.entries = read_json(self.file)
@@ -137,7 +142,7 @@ class KeptDigests:
         self.is_new = False
 
     def of(self, path: str | Path) -> Any:
-        """The digest of a file.
+        """Return the digest of a file.
 
         Raises:
             OSError: it cannot be read.
@@ -154,7 +159,7 @@ class KeptDigests:
     def save(self) -> None:
         """Write the digests to their file, if there are new ones."""
         if self.is_new:
-            with contextlib.suppress(OSError):  # a folder that cannot be written to, say
+            with contextlib.suppress(OSError):  # such as a folder that cannot be written to
                 self.file.parent.mkdir(parents=True, exist_ok=True)
                 existing = {
                     path: entry for path, entry in self.entries.items() if Path(path).exists()
@@ -169,10 +174,10 @@ def _state(path: str) -> list[int]:
 
 
 def hold(file: Any, wait: bool = True) -> None:
-    """Lock a file for as long as it is open, here and in the processes that are forked from here.
+    """Lock a file for as long as it is open in this process or in one forked from it.
 
-    Where there is no flock(2), a lock of the open file description (fcntl(2)) does the same; the
-    processes of a machine must not mix the two.
+    Without flock(2), a lock of the open file description (fcntl(2)) does the same. The processes
+    of a machine must not mix the two.
 
     Args:
         file: open for writing; a descriptor, or an object that has one.
@@ -197,6 +202,6 @@ def hold(file: Any, wait: bool = True) -> None:
         path = os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115 - need not be there
         raise OSError(
             error.errno,
-            f"the file system of {path} locks no files ({error.strerror}); call this with "
+            f"the file system of {path} does not lock files ({error.strerror}); run this with "
             "--directory on another one, or have it mounted with `flock`",
         ) from None

@@ -1,4 +1,4 @@
-"""Options, checked against a signature: what is wrong is said with what is allowed."""
+"""Check options against a signature. Each problem is reported with what is allowed."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ def check(
     allowed_values: Mapping[str, Any],
     other_keys: Iterable[str] = (),
 ) -> Iterator[tuple[tuple[Any, ...], str]]:
-    """Yield (path, problem) for options that do not suit a signature.
+    """Yield (path, problem) for options that do not match a signature.
 
     Args:
-        path: where they are.
+        path: keys that lead to the options.
         options: name -> value.
-        defaults: name -> default of each option that there is; ...: it has none.
-        allowed_values: name -> what is allowed, see _check_value(); of others it is not known.
+        defaults: name -> default of each known option; ...: it has none.
+        allowed_values: name -> what is allowed, see _check_value(). Names may be missing.
         other_keys: further names to list as known.
     """
     for key, value in options.items():
@@ -48,11 +48,11 @@ def check(
 def _check_value(
     path: tuple[Any, ...], value: Any, allowed: Any
 ) -> Iterator[tuple[tuple[Any, ...], str]]:
-    """A value against what is allowed.
+    """Yield (path, problem) for a value that is not allowed.
 
     Args:
-        allowed: a tuple of values; [least, most]; the least whole number (an int) or number (a
-            float); of a list, what is allowed for each element. None: anything.
+        allowed: a tuple of values; [least, most]; or the least value, an int for whole numbers and
+            a float for any number. For a list, what each element may be. None: anything.
     """
     if isinstance(value, list) and not isinstance(allowed, tuple):
         for position, element in enumerate(value):
@@ -74,12 +74,12 @@ def is_integer(value: Any) -> bool:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a value is a finite number, not a truth value."""
+    """Return whether a value is a finite number. A bool is not."""
     return is_integer(value) or (isinstance(value, float) and math.isfinite(value))
 
 
 def number_hint(value: Any) -> str:
-    """What to write instead of 1e-3, which YAML 1.1 reads as text."""
+    """Return a hint on what to write instead of 1e-3, which YAML 1.1 reads as text."""
     try:
         number = float(value)
     except ValueError:
@@ -90,7 +90,7 @@ def number_hint(value: Any) -> str:
 
 
 def choices(value: Any, known: Iterable[Any]) -> str:
-    """The known names, and the one that is probably meant."""
+    """List the known names, and the one that is probably meant."""
     by_lower_case = {str(name).lower(): name for name in known}
     close = difflib.get_close_matches(str(value).lower(), by_lower_case, n=1)
     hint = f" (did you mean {by_lower_case[close[0]]}?)" if close else ""

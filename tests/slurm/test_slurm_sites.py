@@ -174,7 +174,7 @@ def test_a_run_over_two_nodes_that_is_suspended_goes_on(slurm, tmp_path):
     says(slurm, "scontrol", "resume", allocation.job)
     allocation.ends_well()
     assert len(weights_of(allocation.project)) == 4
-    assert not any("was not heard of" in log for log in logs_of(allocation.project))
+    assert not any("has been silent for" in log for log in logs_of(allocation.project))
 
 
 @FORGETFUL

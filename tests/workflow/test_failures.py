@@ -52,8 +52,8 @@ def test_a_caller_that_is_killed_takes_its_training_along(laboratory, delay):
 @pytest.mark.parametrize(
     ("number", "said"),
     [
-        (signal.SIGTERM, "stopped by SIGTERM; the same call goes on from the last checkpoint"),
-        (signal.SIGINT, "the same call goes on from the last checkpoint"),
+        (signal.SIGTERM, "stopped by SIGTERM; the same command resumes from the last checkpoint"),
+        (signal.SIGINT, "the same command resumes from the last checkpoint"),
         (signal.SIGBUS, "Bus error"),
         (signal.SIGKILL, ""),
     ],

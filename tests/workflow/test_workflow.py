@@ -280,7 +280,7 @@ def test_a_terminal_that_is_closed_ends_a_call_in_good_order(tmp_path, is_ignore
         process.kill()
     log = next((project.results / "logs" / "train").rglob("*.log")).read_text()
     stopped_by = "SIGINT" if is_ignored else "SIGHUP"
-    assert f"train.py: stopped by {stopped_by}; the same call goes on" in log
+    assert f"train.py: stopped by {stopped_by}; the same command resumes" in log
     said = (tmp_path / "said").read_text()
     assert said.count("Stopping: running jobs save and end, no others start") == 1
     assert not any(text in said for text in ("Traceback", "Will exit after", "WorkflowError"))

@@ -1,1 +1,1 @@
-"""Strategies in anybody's training loop."""
+"""Strategies for any training loop."""

@@ -1,4 +1,4 @@
-"""Strategies by their names, with their options. No torch until one is loaded."""
+"""Find strategies and their options by name. torch is only imported to load one."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
 
 
 FOLDER = Path(__file__).parents[1] / "strategies"
-# The arguments of a strategy that are no options.
+# Arguments of a strategy that are not options.
 GIVEN = ("model", "make_optimizer", "world")
-# Optimizers that need a closure, weights that are matrices, sparse gradients.
+# These need a closure (LBFGS), matrices as weights (Muon) or sparse gradients (SparseAdam).
 UNUSABLE_OPTIMIZERS = frozenset({"LBFGS", "Muon", "SparseAdam"})
-# These look at a tensor as a whole, not at each of its elements alone.
+# These look at whole tensors, not at each element alone.
 WHOLE_TENSOR_OPTIMIZERS = frozenset({"Adafactor"})
 
 
 def names() -> list[str]:
-    """The names of the strategies."""
+    """Return the names of the strategies."""
     files = sorted(FOLDER.glob("[!_]*.py"))
     return [file.stem for file in files if file.stem != "base"]
 
 
 def load(name: str) -> type[Strategy]:
-    """The class of a strategy: the last one of its file."""
+    """Return the class of a strategy, the last public one in its file."""
     module = importlib.import_module(f"allcores.strategies.{name}")
     classes = [one for one in vars(module).values() if isinstance(one, type)]
     own = [one for one in classes if one.__module__ == module.__name__]
@@ -38,11 +38,11 @@ def load(name: str) -> type[Strategy]:
 
 
 def options_of(cls: type[Strategy]) -> tuple[dict[str, Any] | None, dict[str, Any]]:
-    """What options a strategy's class has.
+    """Return the options of a strategy's class.
 
     Returns:
-        (name -> default, ... if it has none; None: it takes any), (name -> what is allowed, as the
-        class or its file says).
+        (name -> default, ... if it has none; None: it takes any), (name -> what is allowed, from
+        ALLOWED in the class or its file).
     """
     parameters = inspect.signature(cls).parameters.items()
     allowed = vars(cls).get("ALLOWED") or getattr(inspect.getmodule(cls), "ALLOWED", {})
@@ -57,10 +57,10 @@ def options_of(cls: type[Strategy]) -> tuple[dict[str, Any] | None, dict[str, An
 
 
 def chosen(strategy: str | type[Strategy], options: dict[str, Any], world: World) -> type[Strategy]:
-    """The class of a strategy, once its options are known to be right.
+    """Check the options of a strategy and return its class.
 
     Args:
-        options: given; the number of servers is added where the strategy has some.
+        options: as given; the number of servers is added if the strategy has servers.
 
     Raises:
         ValueError: there is no such strategy or option, or it cannot use these workers.
@@ -70,11 +70,11 @@ def chosen(strategy: str | type[Strategy], options: dict[str, Any], world: World
         _check_numbers(strategy, strategy.__name__, world)
         return strategy
     if not isinstance(strategy, str) or strategy not in known:
-        raise ValueError(f"expected a strategy of {', '.join(known)}; found {strategy!r}")
+        raise ValueError(f"strategy: found {strategy!r}; expected one of {', '.join(known)}")
     cls = load(strategy)
     defaults, allowed = options_of(cls)
     if "servers" in options:
-        raise ValueError(f"expected run(..., servers={options['servers']}), not an option here")
+        raise ValueError(f"servers is no option here; pass run(..., servers={options['servers']})")
     given = {} if defaults is None else options
     for (*_, option), problem in check((strategy,), given, defaults or {}, allowed):
         raise ValueError(f"{option} of {strategy}: {problem}")

@@ -1,4 +1,4 @@
-"""A worker's part of each batch, of whatever data torch's loops go through."""
+"""A worker's part of each batch, for any data that a training loop in torch goes through."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ if TYPE_CHECKING:
     from allcores.parallel.world import World
 
 
-# The settings of a DataLoader that the loader of a worker's parts has, too.
+# Settings that the loader of a worker's parts takes over from the given DataLoader.
 LOADER = ("num_workers", "pin_memory", "timeout", "worker_init_fn", "prefetch_factor")
-# The generators of random numbers that samples may be drawn by: how to get and to set its state,
-# and to seed it.
+# Random number generators that a dataset may use: functions that get the state, set it and seed it.
 GENERATORS: tuple[tuple[Any, Any, Any], ...] = (
     (torch.get_rng_state, torch.set_rng_state, torch.manual_seed),
     (np.random.get_state, np.random.set_state, np.random.seed),
@@ -38,7 +37,7 @@ def parts(
         world: an object with rank, workers and broadcast(value).
 
     Raises:
-        ValueError: the data or the batch size are none that it can go through.
+        ValueError: the data or the batch size cannot be used.
     """
     _check(data, batch_size)
     if isinstance(data, DataLoader):
@@ -73,7 +72,7 @@ def _of_arrays(
 
 
 def _of_stream(loader: DataLoader, world: Any) -> Iterator[tuple[Any, float]]:
-    """Each worker reads all samples, and puts together its own of each batch."""
+    """Yield the parts of a stream: each worker reads all samples and keeps its own."""
     same = {name: getattr(loader, name) for name in (*LOADER, "batch_size", "drop_last")}
     stream = DataLoader(loader.dataset, collate_fn=list, **same)
     for samples in _drawn_alike(stream, world):
@@ -82,8 +81,10 @@ def _of_stream(loader: DataLoader, world: Any) -> Iterator[tuple[Any, float]]:
 
 
 def _drawn_alike(stream: DataLoader, world: World) -> Iterator[Any]:
-    """Go through a stream that may draw random numbers: the same on every worker, and others than
-    the model draws meanwhile."""
+    """Yield the batches of a stream, with the same random numbers on every worker.
+
+    The stream has its own states of the generators, so it does not disturb the model's.
+    """
     drawn = world.broadcast(int(torch.randint(1 << 31, ())))
     inside, iterator, ended = [drawn] * len(GENERATORS), None, object()
     while True:
@@ -108,7 +109,7 @@ def _order(length: int, epoch: int, seed: int, shuffle: bool) -> np.ndarray:
 
 
 def _share(batch: list[Any], world: Any) -> tuple[list[Any], float]:
-    """(the elements of a list that are this worker's, their weight)."""
+    """Return (this worker's elements of a list, their weight)."""
     shard = sharding.shard(np.arange(len(batch)), world.rank, world.workers)
     return [batch[place] for place in shard.samples], shard.weight
 
@@ -120,9 +121,9 @@ def _length(data: Any) -> int:
 def _check(data: Any, batch_size: Any) -> None:
     if isinstance(data, DataLoader):
         if batch_size is not None or data.batch_size is data.batch_sampler is None:
-            raise ValueError("expected no batch_size, and a DataLoader that makes batches")
+            raise ValueError("expected no batch_size beside a DataLoader, and one that has batches")
         if isinstance(data.sampler, DistributedSampler):
-            raise ValueError("expected no DistributedSampler: the batches are shared out here")
+            raise ValueError("expected no DistributedSampler: batches() divides the batches itself")
         return
     if not hasattr(batch_size, "__index__") or operator.index(batch_size) < 1:
         raise ValueError(f"expected a batch_size of 1 or more; found {batch_size}")
@@ -131,7 +132,7 @@ def _check(data: Any, batch_size: Any) -> None:
     arrays = pytree.tree_leaves(data)
     if not arrays or not all(hasattr(array, "shape") for array in arrays):
         raise ValueError(
-            "expected a tensor or array, some in a tuple or dict, a Dataset, a list of samples or "
+            "expected a tensor or array, a tuple or dict of them, a Dataset, a list of samples or "
             f"a DataLoader; found {type(data).__name__}"
         )
     lengths = sorted({len(array) for array in arrays})

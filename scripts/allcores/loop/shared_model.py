@@ -22,10 +22,9 @@ class SharedModel:
 
     Attributes:
         model: what to call; strategies may wrap the module.
-        optimizer: for torch's schedulers: step() takes its settings, the learning rate among them.
-            Its own step() and zero_grad() are those of here.
-        strategy: the Strategy.
-        saved: the further values that save() was given, of the state that this one resumed from.
+        optimizer: for torch's schedulers. step() uses its settings, including the learning rate.
+            Its step() and zero_grad() are those of this class.
+        saved: the further values that were given to save(), if this model was resumed.
     """
 
     def __init__(self, strategy: Strategy, world: World, saved: dict[str, Any]) -> None:
@@ -37,23 +36,23 @@ class SharedModel:
         self.optimizer = _Front(self)
 
     def step(self) -> None:
-        """Make the update of what backward() has left, and clear the gradients.
+        """Update the weights with the gradients of backward(), and clear the gradients.
 
         Raises:
-            ValueError: what is trained has changed, or, where servers update, more of the
-                optimizer's settings than its learning rate.
+            ValueError: weights were frozen or moved since share(); or, with servers, other
+                settings of the optimizer have changed than its learning rate.
         """
         self.optimizer.step()  # schedulers count its calls
 
     def _step(self) -> None:
         if self.strategy.flat and self._trains() != self._trained:
             raise ValueError(
-                "weights were frozen, or moved by a method such as to(), since share(): expected "
-                "that before"
+                "weights were frozen or moved since share(); freeze them, or move them by to(), "
+                "before share()"
             )
         changed, settings = self._changed(), _settings(self.optimizer)
         if self._world.servers and changed.keys() - {"lr"}:
-            raise ValueError(f"servers take a new lr only; changed: {', '.join(changed)}")
+            raise ValueError(f"servers accept changes of lr only; changed: {', '.join(changed)}")
         self._settings = settings
         (group,) = self.strategy.optimizer.param_groups
         group.update(changed)
@@ -62,35 +61,37 @@ class SharedModel:
         self._world.clock.enter("compute")
 
     def _changed(self) -> dict[str, Any]:
-        """The settings that a scheduler, say, has changed since the last step."""
+        """Return the settings that have changed since the last step, by a scheduler for example."""
         settings = _settings(self.optimizer)
         return {key: settings[key] for key, old in self._settings.items() if settings[key] != old}
 
     def _trains(self) -> list[tuple[bool, int]]:
-        """What is trained, and where it lies."""
+        """Return for each weight whether it is trained, and its address."""
         return [(weights.requires_grad, weights.data_ptr()) for weights in self._parameters]
 
     def restore_settings(self) -> None:
-        """Give the optimizer its settings of share() again, which were saved where that resumed:
-        after a scheduler was made, which sets a learning rate of its own."""
+        """Reset the optimizer to its settings after share(), which a resumed run has restored.
+
+        Call it after creating a scheduler, which sets its own learning rate.
+        """
         self.optimizer.param_groups[0].update(self._resumed)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drop what backward() has left; step() does so, too."""
+        """Clear the gradients. step() also does so."""
         self.strategy.clear()
 
     def accumulating(self) -> AbstractContextManager[Any]:
-        """Context of a forward() and backward() whose gradient the next step() outside applies,
-        too."""
+        """Return a context in which backward() only adds to the gradient of the next step()."""
         return self.strategy.accumulating()
 
     def synchronize(self) -> None:
-        """Make all workers' weights the final ones: at the end of each epoch, and before any use
-        of the module besides training. Norm layers' statistics are averaged.
+        """Give all workers the final weights, and average the statistics of norm layers.
+
+        Call it at the end of each epoch, and before any use of the module besides training.
 
         Raises:
-            ValueError: the weights of this worker are not those of the others, as where a model
-                was trained past the strategy or edited on one worker.
+            ValueError: the weights differ between workers, for example because the model was
+                trained without the strategy or edited on one worker.
         """
         self._world.clock.enter("wait")
         self.strategy.synchronize()
@@ -102,7 +103,7 @@ class SharedModel:
             raise ValueError(f"the weights of {name} are not the same on all workers")
 
     def save(self, file: str | Path, **further: Any) -> None:
-        """Write the state, whole or not at all; called by every worker, after synchronize().
+        """Write the state to a file atomically. Every worker calls it, after synchronize().
 
         Args:
             further: what else a resumed run needs, such as the number of the next epoch.
@@ -114,8 +115,9 @@ class SharedModel:
         self._world.barrier()
 
     def state(self) -> dict[str, Any]:
-        """What share() resumes from, as tensors and plain values; called on rank 0 only."""
-        # An optimizer may count in its settings; and strategies may update with a part of lr.
+        """Return what share() resumes from, as tensors and plain values; for rank 0 only."""
+        # The strategy's settings, since an optimizer may count in them, but not its lr, since a
+        # strategy may update with a part of lr.
         lr = self.optimizer.param_groups[0]["lr"]
         return {
             "strategy": self.strategy.state(),
@@ -127,8 +129,10 @@ class SharedModel:
 
 
 class _Front(torch.optim.Optimizer):
-    """An optimizer of the module's parameters for schedulers: that of a strategy may update copies,
-    or parts of a vector."""
+    """An optimizer of the module's parameters, for schedulers.
+
+    A strategy's own optimizer may update copies of them, or parts of a vector.
+    """
 
     def __init__(self, shared: SharedModel) -> None:
         self.shared = shared
@@ -147,13 +151,13 @@ def _sum_of_bytes(weights: Any) -> int:
 
 
 def _settings(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """The settings of its only group, the learning rate among them."""
+    """Return the settings of the optimizer's only group, including the learning rate."""
     (group,) = optimizer.param_groups
     return {name: value for name, value in group.items() if name not in ("params", "initial_lr")}
 
 
 def _check_further(further: dict[str, Any]) -> None:
-    """Raise a ValueError if what save() is given could not be loaded without running code."""
+    """Raise a ValueError if values could not be loaded without running code."""
     file = io.BytesIO()
     torch.save(further, file)
     file.seek(0)
@@ -161,7 +165,7 @@ def _check_further(further: dict[str, Any]) -> None:
         torch.load(file, weights_only=True)
     except pickle.UnpicklingError:
         raise ValueError(
-            "expected tensors, numbers, texts, and tuples, lists and dicts of them; found "
+            "expected tensors, numbers, strings, and tuples, lists and dicts of them; found "
             + ", ".join(f"{name}={value!r}"[:80] for name, value in further.items())
         ) from None
 
@@ -169,11 +173,11 @@ def _check_further(further: dict[str, Any]) -> None:
 def restored(
     strategy: Strategy, source: str | Path | dict[str, Any], servers: int
 ) -> dict[str, Any]:
-    """Restore a state(), or the one in a file; returns the further values in it.
+    """Restore a state(), or one in a file, and return the further values in it.
 
     Raises:
-        ValueError: it is not of save(), or of another optimizer, other servers or a strategy whose
-            state this one cannot take.
+        ValueError: it was not written by save(), or its optimizer, number of servers or strategy
+            does not fit.
     """
     if isinstance(source, dict):
         saved, file = source, "the state"
@@ -184,19 +188,19 @@ def restored(
     optimizer = type(strategy.optimizer).__name__
     if (saved["optimizer"], saved["servers"]) != (optimizer, servers):
         raise ValueError(
-            f"{file} is of {saved['optimizer']} with {saved['servers']} servers; "
+            f"{file} was saved by {saved['optimizer']} with {saved['servers']} servers; "
             f"found {optimizer} with {servers}"
         )
     try:
         strategy.restore(saved["strategy"])
     except KeyError as error:
-        raise ValueError(f"{file} is of a strategy that does not keep {error}") from None
+        raise ValueError(f"{file} was saved by a strategy that does not keep {error}") from None
     strategy.optimizer.param_groups[0].update(saved["settings"])
     return saved["further"]
 
 
 def pickled(value: Any) -> bytes:
-    """A value in bytes, of its tensors what they show: many may be views of one vector."""
+    """Pickle a value. Of a tensor that is a view, only its own elements are stored."""
     file = io.BytesIO()
     _Pickler(file).dump(value)
     return file.getvalue()

@@ -1,4 +1,4 @@
-"""The strategies in anybody's training loop: run() forks workers, each calls one function.
+"""Strategies for any training loop: run() forks workers, and each calls one function.
 
     import allcores, torch
 
@@ -18,9 +18,9 @@
 
     losses = allcores.run(train, strategy, workers=8)
 
-The workflow is the first user: its loop shares a model by Worker.share() and saves the state that
-SharedModel.save() writes to files. It adds what needs a Run: resuming in the middle of an epoch,
-early stopping, averages of weights, times per phase.
+The workflow's own loop also calls Worker.share(), and its checkpoints contain what
+SharedModel.save() writes. It adds what needs a Run: resuming in the middle of an epoch, early
+stopping, averages of weights, times per phase.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ if TYPE_CHECKING:
 
 __all__ = ["RankFailedError", "SharedModel", "Worker", "run"]
 
-# As long as a collective of gloo's waits for others.
+# Seconds; the default timeout of gloo's collectives.
 TIMEOUT = 1800.0
-# Seconds for which a forked process may compute for a millisecond.
+# Seconds that a forked process gets for a computation of a millisecond.
 PROBE = 5.0
 
 
 class _ServedError(Exception):
-    """A server has done its work; the rest of the function is for workers."""
+    """Leaves the function on a server that is done: the rest of it is for workers."""
 
 
 def run(
@@ -79,41 +79,39 @@ def run(
     rendezvous: str | Path | None = None,
     **options: Any,
 ) -> list[Any]:
-    """Call function(worker, *arguments, **options) in processes forked from this one, a Worker
-    each.
+    """Call function(worker, *arguments, **options) in forked processes, each with a Worker.
 
     Args:
-        workers: how many, on all nodes together; None: one for every `threads` cores.
-        servers: how many more processes, for strategies that have servers; in them the function
-            ends where it calls share().
-        threads: of torch in each process.
-        pinning: keep each process to cores of its own, if the machine has enough free ones.
-        timeout: seconds without progress of any process after which the run is ended.
-        count_nodes, node: number of machines, each of which calls run(), and which of them this is.
+        workers: number of workers, on all nodes together; None: one per `threads` cores.
+        servers: number of further processes, for strategies with servers. On these, share() never
+            returns.
+        threads: threads of torch in each process.
+        pinning: pin each process to its own cores, if enough are free.
+        timeout: seconds without progress in any process after which the run fails.
+        count_nodes, node: number of machines, each of which calls run(), and number of this one.
         rendezvous: file by which they find each other, on a file system that all share.
 
     Returns:
-        What the function returned on each worker of this node, in their order; whatever can be
-        pickled.
+        What the function returned on each worker of this node, in order. It has to be picklable.
 
     Raises:
-        ValueError: the number of workers, servers or nodes is impossible, or threads > 1 where
+        ValueError: the number of workers, servers or nodes is impossible, or threads > 1 although
             torch has already used threads in this process.
-        failures.RankFailedError: a process raised, was killed or hangs; the text names it, with its
-            traceback. The others have been killed by then.
+        failures.RankFailedError: a process raised, was killed or hangs. The message names it, with
+            its traceback. The others have been killed by then.
     """
     if not 0 <= node < count_nodes or (count_nodes > 1 and rendezvous is None):
         raise ValueError(
-            "expected a node from 0 to count_nodes - 1, and, of several, rendezvous=FILE on a file "
-            f"system that they share; found node {node} of {count_nodes}, {rendezvous}"
+            "expected a node from 0 to count_nodes - 1 and, for several, rendezvous=FILE on a file "
+            f"system that all share; found node {node} of {count_nodes}, rendezvous={rendezvous}"
         )
     if current_process().daemon:
         raise ValueError(
-            "a daemonic process, as of multiprocessing.Pool, cannot have workers; call run() in "
-            "the main process, or in a multiprocessing.Process or ProcessPoolExecutor"
+            "a daemonic process, such as one of multiprocessing.Pool, cannot have workers; call "
+            "run() in the main process, or in a multiprocessing.Process or ProcessPoolExecutor"
         )
     if dist.is_initialized():
-        raise ValueError("expected a process outside of torch.distributed and of another run()")
+        raise ValueError("call run() outside of torch.distributed and of another run()")
     if not _is_seconds(timeout):
         raise ValueError(f"expected a timeout of more than 0 seconds; found {timeout!r}")
     if workers is None:
@@ -122,12 +120,12 @@ def run(
     are_whole = all(isinstance(count, int) for count in counts)
     if not are_whole or workers < 1 or servers < 0 or threads < 1 or workers % count_nodes:
         raise ValueError(
-            f"expected workers >= 1 that {count_nodes} nodes share evenly, servers >= 0 and "
-            f"threads >= 1, whole numbers; found {workers!r}, {servers!r} and {threads!r}"
+            f"expected whole numbers: workers >= 1 that {count_nodes} nodes share evenly, servers "
+            f">= 0 and threads >= 1; found {workers!r}, {servers!r} and {threads!r}"
         )
     if threads > 1:
         _check_threads_after_fork()
-    # Every optimizer imports it when it is made: 1.2 s, here once and not in each worker.
+    # Creating an optimizer imports it, in 1.2 s: once here instead of in each worker.
     importlib.import_module("torch._dynamo")
     with nodes.meet(count_nodes, node, rendezvous) as met:
         here = len(launch.ranks_of(met, workers, servers)) * threads
@@ -146,34 +144,37 @@ def run(
 def run_workers(
     function: Callable[[Worker], Any], workers: int, servers: int, threads: int, **how: Any
 ) -> list[Any]:
-    """Call function(worker) in forked ranks, on cores and nodes that the caller has.
+    """Call function(worker) in forked ranks, on cores and nodes that the caller holds.
 
     Args:
-        workers, servers, threads, how: as in launch.run_ranks(), which says what it raises.
+        workers, servers, threads, how: see launch.run_ranks(), also for what is raised.
 
     Returns:
-        What the function returned on each worker of this node, in their order.
+        What the function returned on each worker of this node, in order.
     """
     values = launch.run_ranks(partial(_call, function), workers, servers, threads, **how)
     return [pickle.loads(value) for value in values if value is not None]
 
 
 def _is_seconds(value: Any) -> bool:
-    """Whether a value is a number above 0, which NaN is not."""
+    """Return whether a value is a number above 0. NaN is not."""
     return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
 
 
 def _check_threads_after_fork() -> None:
-    """Some OpenMP libraries (GNU's) wait forever in a process that was forked from one in which
-    they have used threads."""
+    """Raise a ValueError if forked processes could not use threads.
+
+    Some OpenMP libraries (GNU's) wait forever in a process forked from one where they have used
+    threads.
+    """
     probe = get_context("fork").Process(target=_use_threads)
     probe.start()
     probe.join(PROBE)
     if probe.exitcode is None:
         probe.kill()
         raise ValueError(
-            "torch has computed with threads in this process, and those forked from it can have "
-            "one thread only: call run() before, in a fresh process, or with threads=1"
+            "torch has used threads in this process, so processes forked from it can have only one "
+            "thread; call run() before that, in a fresh process, or with threads=1"
         )
 
 
@@ -190,21 +191,21 @@ def _call(function: Callable[[Worker], Any], world: World) -> bytes | None:
     except _ServedError:
         return None
     if world.is_server:
-        raise ValueError("expected that the function calls share(), which a server serves")
+        raise ValueError("expected the function to call share(), which a server serves")
     worker.close()
-    # By value: a tensor that is sent as one lies in memory of a process that ends.
+    # Pickled here: a tensor sent as such would lie in memory of this process, which ends.
     return pickled(value)
 
 
 class Worker:
-    """This process among those of a run().
+    """A process of a run(), as its function sees it.
 
-    torch.distributed's default group is there, too: gloo, of all processes.
+    torch.distributed's default group also exists: gloo, with all processes.
 
     Attributes:
         rank: its number, from 0.
-        workers: how many there are.
-        world: the World, which a strategy sees; no promise is made for it.
+        workers: number of workers.
+        world: what a strategy sees. It may change without notice.
     """
 
     def __init__(self, world: World) -> None:
@@ -222,15 +223,15 @@ class Worker:
         resume: str | Path | dict[str, Any] | None = None,
         **options: Any,
     ) -> SharedModel:
-        """Have all workers train one model; called by every worker, with equal models.
+        """Train one model with all workers. Every worker calls it, with an equal model.
 
         Args:
-            model: a Module; its weights become those of rank 0.
+            model: its weights become those of rank 0.
             make_optimizer: function of a list of parameters that returns one of torch's optimizers,
-                with one group. Where a strategy updates all weights as one vector, it gets parts
-                of that: right for optimizers that treat every weight by itself.
-            strategy: the name of one, or a class with the contract of strategies/base.py.
-            clip_norm: gradients of a larger Euclidean norm are scaled down to it.
+                with one group. A strategy that updates all weights as one vector passes parts of
+                it, which suits optimizers that treat every weight by itself.
+            strategy: a name, or a class that follows the contract in strategies/base.py.
+            clip_norm: gradients with a larger Euclidean norm are scaled down to it.
             resume: file that SharedModel.save() wrote, with any number of workers; or what
                 SharedModel.state() returned.
             options: of the strategy.
@@ -243,7 +244,7 @@ class Worker:
             raise ValueError("expected one share() in a run with servers, which serve one model")
         mine, of_shared = set(model.parameters()), [one.strategy.module for one in self._shared]
         if mine & {parameter for module in of_shared for parameter in module.parameters()}:
-            raise ValueError("expected another model: parameters of this one are shared")
+            raise ValueError("expected another model: parameters of this one are already shared")
         _refuse_unusual_memory(model)
         sparse = [name for name, part in model.named_modules() if getattr(part, "sparse", False)]
         if sparse and self.workers > 1:
@@ -269,19 +270,19 @@ class Worker:
         seed: int = 0,
         shuffle: bool = True,
     ) -> Iterator[tuple[Any, float]]:
-        """Go through data once, with the other workers; yields (batch, weight).
+        """Yield (this worker's part of a batch, its weight), for one pass through the data.
 
-        The batches are the same for any number of workers; each gets its part of every one.
+        The batches are the same for any number of workers; each worker gets a part of every batch.
         `weight` times the mean loss of the part, averaged over the workers, is the mean loss of the
-        batch; it is 1 unless the batch does not divide evenly, and 0 where a worker would have had
-        no sample and got another one's.
+        batch. It is 1 if the batch divides evenly, and 0 for a worker that would have no sample and
+        gets another one's.
 
         Args:
             data: a tensor or array, or a tuple of some of one length; a Dataset; or a DataLoader,
-                whose sampler and batch size count. Of an IterableDataset each worker reads all, and
-                keeps its part.
-            batch_size: samples of all workers together.
-            epoch, seed: from which the order is drawn, of tensors, arrays and Datasets.
+                whose sampler and batch size are used. Each worker reads all of an IterableDataset
+                and keeps its part.
+            batch_size: samples per batch, of all workers together.
+            epoch, seed: decide the order of tensors, arrays and Datasets.
 
         Raises:
             ValueError: the batch size is missing, or given twice.
@@ -294,18 +295,18 @@ class Worker:
             clock.enter("data")
 
     def sum(self, number: float) -> float:
-        """The sum of a number over the workers."""
+        """Return the sum of a number over the workers."""
         total = torch.tensor([0.0 if self.world.is_server else number], dtype=torch.float64)
         with self._waiting("sum"):
             dist.all_reduce(total, group=self._group)
         return float(total)
 
     def mean(self, number: float) -> float:
-        """The mean of a number over the workers."""
+        """Return the mean of a number over the workers."""
         return self.sum(number) / self.workers
 
     def broadcast(self, value: Any) -> Any:
-        """The `value` of rank 0, on every worker."""
+        """Return the `value` of rank 0, on every worker."""
         box: list[Any] = [pickled(value) if self.rank == 0 else None]
         with self._waiting("broadcast"):
             dist.broadcast_object_list(box, src=0, group=self._group)
@@ -318,7 +319,7 @@ class Worker:
 
     @contextmanager
     def _waiting(self, phase: str) -> Iterator[None]:
-        """Context in which this worker waits for others: if one hangs, another one is to blame.
+        """Mark that this worker waits for others, so that it is not blamed if one hangs.
 
         Args:
             phase: one of supervision.TOGETHER.
@@ -329,12 +330,11 @@ class Worker:
 
     @property
     def _group(self) -> Any:
-        """The process group of the workers, and until they share a model of the servers, too, which
-        go through the same lines until then."""
+        """The process group of the workers; until share(), that of all processes with servers."""
         return self.world.worker_group if self._shared else dist.group.WORLD
 
     def close(self) -> None:
-        """End the servers once no worker needs them; run() calls it."""
+        """Stop the servers once no worker needs them; called by run()."""
         with self._waiting("end"):
             dist.barrier(self._group)
         for shared in self._shared:
@@ -348,7 +348,9 @@ def _check_optimizer(strategy: Strategy) -> None:
     if name in named.UNUSABLE_OPTIMIZERS:
         raise ValueError(f"{name} needs more than gradients: a closure, or one kind of weights")
     if strategy.flat and name in named.WHOLE_TENSOR_OPTIMIZERS:
-        raise ValueError(f"{name} looks at whole tensors; this strategy updates all as one vector")
+        raise ValueError(
+            f"{name} looks at whole tensors; this strategy updates all weights as one vector"
+        )
 
 
 def _refuse_unusual_memory(model: nn.Module) -> None:
@@ -362,22 +364,22 @@ def _refuse_unusual_memory(model: nn.Module) -> None:
         elif any(
             n > 1 and step == 0 for n, step in zip(tensor.shape, tensor.stride(), strict=True)
         ):
-            found = "expanded: several of its elements lie in one place"
+            found = "expanded: several of its elements share one place"
         if found:
-            raise ValueError(f"{name} is {found}; expected a plain tensor, such as clone() gives")
+            raise ValueError(f"{name} is {found}; expected a plain tensor, as from clone()")
 
 
 def _take_first(model: nn.Module) -> None:
-    """Give a model the weights and buffers that it has on rank 0."""
+    """Copy the weights and buffers of rank 0's model into this one."""
     tensors = [*model.parameters(), *model.buffers()]
     found = [f"{tuple(tensor.shape)} {tensor.dtype}" for tensor in tensors]
     box = [found]
     dist.broadcast_object_list(box, src=0)
     if found != box[0]:
-        raise ValueError(f"expected one model; rank 0 has {box[0]}, this one {found}"[:1000])
+        raise ValueError(f"expected equal models; rank 0 has {box[0]}, this one {found}"[:1000])
     with torch.no_grad():
         for tensor in tensors:
-            whole = tensor.contiguous()  # the strides of a tensor need not be those of all
+            whole = tensor.contiguous()  # strides may differ between ranks
             # As bytes, since gloo does not know every dtype.
             dist.broadcast(whole.view(-1).view(torch.uint8), src=0)
             tensor.copy_(whole)

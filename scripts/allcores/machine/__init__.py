@@ -1,4 +1,4 @@
-"""What the machine gives: cores, their leases, memory, processes, time.
+"""What the machine provides: cores, leases of them, memory, processes and time.
 
-No torch, but in lean_torch.py, which is there to load it.
+Only lean_torch.py imports torch.
 """

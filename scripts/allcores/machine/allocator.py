@@ -1,4 +1,4 @@
-"""What malloc does with memory that has been freed."""
+"""How malloc handles memory that has been freed."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import ctypes
 
 # Parameters of mallopt(3).
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
-STEP = 64 * 2**20  # by how many bytes the heap grows at least
+STEP = 64 * 2**20  # bytes by which the heap grows at least
 
 
 def keep_freed_memory() -> None:
-    """Let this process use freed memory again instead of giving it back to the system.
+    """Make malloc reuse freed memory instead of returning it to the system.
 
-    By default glibc gives each large tensor back when it is freed, and the next one begins with a
-    page fault for every 4 KiB: 5 to 25 % of the time of a training step, whose tensors are as large
-    as those of the step before. To be called when all is set up: what was freed until then has
-    gone back.
+    By default, glibc returns each large tensor when it is freed, and the next one causes a page
+    fault for every 4 KiB. This takes 5 to 25 % of a training step, although its tensors are as
+    large as those of the step before. Call this after all is set up, so that what was freed before
+    has been returned.
     """
     libc = ctypes.CDLL(None)
     for parameter, value in (

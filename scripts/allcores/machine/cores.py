@@ -7,28 +7,32 @@ import platform
 import sys
 from pathlib import Path
 
-# The variables that set the size of thread pools; Snakemake sets them all to the rule's threads.
-# How often a waiting thread of GNU OpenMP looks before it sleeps, by default 300,000 times: beside
-# other load that is most of the time. docs/cores.md has the measurement.
+# How often a waiting thread of GNU OpenMP polls before it sleeps. The default of 300,000 takes most
+# of the time beside other load; docs/cores.md has the measurement.
 SPIN_VARIABLE, SPINS = "GOMP_SPINCOUNT", "2000"
+# Variables that set the size of thread pools; Snakemake sets them all to the rule's threads.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-# The variables in which a batch system says how many cores a job has.
+# Variables in which a batch system gives the number of cores of a job.
 ALLOTMENT_VARIABLES = ("SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE", "LSB_DJOB_NUMPROC")
 CGROUP = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
 
 
 def allowed() -> int:
-    """The smallest of: affinity mask, cgroup CPU quota, what SLURM or LSF allotted. At least 1."""
+    """Return how many cores this process may use, at least 1.
+
+    This is the smallest of its affinity mask, cgroup CPU quota, and SLURM or LSF allotment.
+    """
     limits = [len(os.sched_getaffinity(0)), quota()]
     limits += [int(os.environ[name]) for name in ALLOTMENT_VARIABLES if name in os.environ]
     return max(1, int(min(limits)))
 
 
 def quota() -> float:
-    """The control group's CPU quota in cores, inf if none: version 2 first, then version 1.
+    """Return the control group's CPU quota in cores, inf if there is none.
 
-    In version 2 each ancestor group has a quota, too: the smallest counts.
+    Version 2 is read first, then version 1. In version 2, ancestor groups also have quotas, of
+    which the smallest counts.
     """
     folder = own_cgroup()
     files = [group / "cpu.max" for group in (folder, *folder.parents) if group >= CGROUP]
@@ -46,13 +50,13 @@ def quota() -> float:
 
 
 def own_cgroup() -> Path:
-    """The folder of this process's control group, of version 2."""
+    """Return the folder of this process's control group (version 2)."""
     paths = [line[4:] for line in MEMBERSHIP.read_text().splitlines() if line.startswith("0::/")]
     return CGROUP / "".join(paths)
 
 
 def processor() -> str:
-    """The name of the processor."""
+    """Return the name of the processor."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
@@ -60,7 +64,7 @@ def processor() -> str:
 
 
 def set_thread_variables(threads: int) -> None:
-    """Give every thread pool of this process, and of what it forks, that many threads.
+    """Set the size of every thread pool of this process and of those forked from it.
 
     numpy and torch read the variables when they are imported.
     """

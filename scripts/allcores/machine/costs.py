@@ -19,9 +19,9 @@ import psutil
 from allcores.machine import cores, lifetime
 
 SAMPLING_INTERVAL = 0.5  # seconds
-STOPPED = 2.0  # a process that is later than that, without waiting for a core, stood still
-# Memory is read so rarely that reading, 4 ms per process, takes this share of one core's time; but
-# at least whenever the age of a run has doubled, so that a short one is measured, too.
+STOPPED = 2.0  # seconds; a process this late that was not waiting for a core was stopped
+# Reading memory takes 4 ms per process. It may take this share of one core's time, but is done at
+# least whenever the age of a run has doubled, so that short runs are also measured.
 SHARE_FOR_MEMORY = 0.01
 TICK = 1 / os.sysconf("SC_CLK_TCK")  # seconds, the unit of proc_stat(5)
 
@@ -50,23 +50,23 @@ class Clock:
         self.enter(None)
 
     def take(self) -> dict[str, float]:
-        """The seconds per phase since the last call."""
+        """Return the seconds per phase since the last call."""
         seconds, self.seconds = dict(self.seconds), defaultdict(float)
         return seconds
 
 
 def program_start(pid: int | str) -> float:
-    """When the program of a process was called, in seconds since 1970, to a hundredth.
+    """Return when the program of a process was started, in seconds since 1970, to a hundredth.
 
-    With a warm start that is before the process existed.
+    With a warm start, this is before the process existed.
     """
     return _process_start(os.environ.get(lifetime.CLIENT, pid))
 
 
 def _process_start(pid: int | str) -> float:
-    """When a process was started, in seconds since 1970, to a hundredth.
+    """Return when a process was started, in seconds since 1970, to a hundredth.
 
-    psutil's create_time() adds the time of boot, which Linux tells in whole seconds only.
+    psutil's create_time() adds the time of boot, which Linux gives in whole seconds only.
     """
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     after_boot = int(fields[19]) * TICK  # field 22 of proc_pid_stat(5)
@@ -75,15 +75,14 @@ def _process_start(pid: int | str) -> float:
 
 @dataclass
 class Session:
-    """What one process has spent on a run; a run that was resumed has several.
+    """What one process has spent on a run; a resumed run has several sessions.
 
     Attributes:
         trace: [(seconds since 1970, CPU seconds used so far), ...], from the start of the process.
-        waited: seconds for which its threads were ready and had no core.
-        stopped: seconds for which the whole process stood still, as by Ctrl-Z or a suspended
-            machine.
-        peak_memory: the largest sum of proportional set sizes seen, in bytes; shared pages count
-            once.
+        waited: seconds for which its threads were ready but had no core.
+        stopped: seconds for which the whole process was stopped, for example by Ctrl-Z or because
+            the machine was suspended.
+        peak_memory: largest sum of proportional set sizes seen, in bytes. Shared pages count once.
     """
 
     trace: list
@@ -138,7 +137,7 @@ class Watch(threading.Thread):
         with self.file.open("a", buffering=1) as lines:
             lines.write(_line(len(self.sessions), session))
             self.sample()
-            # As the system counts it: a sample misses what a rank does just before it ends.
+            # The system's count, since samples miss what a rank does just before it ends.
             before = self._busy() - cpu_seconds()
             while not self._wait():
                 self.sample()
@@ -148,14 +147,14 @@ class Watch(threading.Thread):
             self.others = max(0.0, self._busy() - cpu_seconds() - before)
 
     def _wait(self) -> bool:
-        """Wait until the next sample is due, and note whether this process stood still meanwhile.
+        """Wait until the next sample is due, and return whether the run is over.
 
-        Returns whether the run is over.
+        If this process was stopped meanwhile, the session's `stopped` is increased.
         """
         session, began = self.sessions[-1], time.monotonic()
         is_over = self.over.wait(SAMPLING_INTERVAL)
         late, waited = time.monotonic() - began - SAMPLING_INTERVAL, _waited("self")
-        # A thread that waits for a core is late, too.
+        # A thread that waits for a core is also late.
         if late > STOPPED + waited - self._waited_before:
             session.stopped += late
         self._waited_before = waited
@@ -174,7 +173,7 @@ class Watch(threading.Thread):
         self._of_dead += sum(s for pid, s in self._of_living.items() if pid not in waited)
         self._of_living = waited
         session.waited = self._of_dead + sum(waited.values())
-        # Of one that has just ended and was not waited for yet, the time is known later.
+        # The time of a process that has ended but was not waited for yet is known later.
         session.trace.append((time.time(), max(cpu, session.cpu)))
         began = time.monotonic()
         if began >= self._memory_again:
@@ -184,7 +183,7 @@ class Watch(threading.Thread):
             self._memory_again = began + min(took / SHARE_FOR_MEMORY, max(age, SAMPLING_INTERVAL))
 
     def _busy(self) -> float:
-        """Seconds for which the run's cores have worked since boot, for any process."""
+        """Return for how many seconds the run's cores have worked since boot, for any process."""
         if not self.cores:
             return 0.0
         seconds = 0.0
@@ -196,7 +195,7 @@ class Watch(threading.Thread):
         return seconds
 
     def finish(self) -> None:
-        """Stop sampling, with a last sample."""
+        """Take a last sample and stop."""
         self.over.set()
         self.join()
 
@@ -208,7 +207,7 @@ def _line(number: int, session: Session) -> str:
 
 
 def _read_sessions(file: Path) -> list[Session]:
-    """The sessions in a file; damaged lines are skipped."""
+    """Return the sessions in a file, skipping damaged lines."""
     sessions: dict[float, Session] = {}
     text = file.read_text(errors="replace") if file.exists() else ""
     for line in text.split("\n")[:-1]:
@@ -224,7 +223,7 @@ def _read_sessions(file: Path) -> list[Session]:
 
 
 def _memory(process: Any) -> int:
-    """The proportional set size of a process in bytes; 0: it has ended."""
+    """Return the proportional set size of a process in bytes, 0 if it has ended."""
     try:
         return process.memory_full_info().pss
     except (psutil.Error, OSError):
@@ -232,7 +231,7 @@ def _memory(process: Any) -> int:
 
 
 def _waited(pid: int | str) -> float:
-    """Seconds for which the threads of a process have waited in the queue of a core."""
+    """Return for how many seconds the threads of a process have waited in the queue of a core."""
     nanoseconds = 0
     for file in Path(f"/proc/{pid}/task").glob("*/schedstat"):
         nanoseconds += int(file.read_text().split()[1])
@@ -240,13 +239,13 @@ def _waited(pid: int | str) -> float:
 
 
 def cpu_seconds() -> float:
-    """User plus system time of this process and of its children that have ended."""
+    """Return the user plus system time of this process and of its children that have ended."""
     usages = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
     return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def machine() -> dict[str, Any]:
-    """The record of the machine on which this process runs: processor, cores, memory, system."""
+    """Describe the machine that this process runs on: processor, cores, memory, system."""
     return {
         "host": platform.node(),
         "processor": cores.processor(),

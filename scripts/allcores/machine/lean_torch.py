@@ -9,7 +9,7 @@ torchvision that does not match torch must not stop us. Hence two stand-ins:
   `torch.compile`, gets the real module.
 * **torchvision's compiled operators.** PyPI's torchvision for Linux is built against CUDA; beside a
   CPU-only torch its library does not load, and `import torchvision` fails because it describes the
-  operators `nms` and `qnms`, which then do not exist. Declared here, they let the import pass.
+  operators `nms` and `qnms`, which then do not exist. Declaring them here lets the import pass.
 """
 
 from __future__ import annotations
@@ -26,8 +26,11 @@ COMPILER = "torch._dynamo"
 
 
 class _OnDemand:
-    """An import hook: gives the real compiler to code that imports another part of it, and makes
-    sure that torchvision can be imported."""
+    """An import hook for the compiler and for torchvision.
+
+    Code that imports another part of the compiler gets the real one. Operators that torchvision
+    lacks are declared before it is imported.
+    """
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         if name.startswith(f"{COMPILER}.") and _is_stand_in():
@@ -42,20 +45,23 @@ def _is_stand_in() -> bool:
 
 
 def _real_compiler() -> Any:
-    """Import the compiler in place of its stand-in."""
+    """Replace the stand-in with the real compiler, and return that."""
     del sys.modules[f"{COMPILER}.utils"], sys.modules[COMPILER], sys.modules["torch"]._dynamo
     return importlib.import_module(COMPILER)
 
 
 def _attribute_of_compiler(name: str) -> Any:
-    """What the stand-in lacks; dunder names are looked up by code that only inspects modules."""
+    """Return an attribute that the stand-in lacks, from the real compiler.
+
+    Not dunder names, which code looks up that only inspects modules.
+    """
     if name.startswith("__"):
         raise AttributeError(name)
     return getattr(_real_compiler() if _is_stand_in() else sys.modules[COMPILER], name)
 
 
 def import_torch() -> None:
-    """Import torch without its compiler, if this process has not done it yet.
+    """Import torch without its compiler, if this process has not imported it yet.
 
     The garbage collector is disabled meanwhile, which saves an eighth of the time, and ignores the
     imported objects from then on (gc.freeze), so that forked workers keep sharing their pages.
@@ -87,9 +93,9 @@ def _stand_in_for_the_compiler() -> None:
 
 
 def import_torchvision(submodule: str) -> Any:
-    """The module `torchvision.<submodule>`, whichever build of torchvision is installed."""
+    """Import `torchvision.<submodule>`, whichever build of torchvision is installed."""
     if not any(isinstance(hook, _OnDemand) for hook in sys.meta_path):
-        sys.meta_path.insert(0, _OnDemand())  # where torch came in without import_torch()
+        sys.meta_path.insert(0, _OnDemand())  # torch was imported without import_torch()
     return importlib.import_module(f"torchvision.{submodule}")
 
 

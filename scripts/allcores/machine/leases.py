@@ -1,4 +1,4 @@
-"""Cores of the machine, leased for one run: no two runs have the same at a time."""
+"""Leases of cores: no two runs have the same core at the same time."""
 
 from __future__ import annotations
 
@@ -19,24 +19,26 @@ SYSTEM = Path("/sys/devices/system/cpu")
 SOCKETS = Path("/proc/net/unix")
 # A setting that exists only in the network namespace that the machine booted with.
 OF_FIRST_NETWORK = Path("/proc/sys/net/core/dev_weight")
-# An abstract socket of this name is the lock of a core: it exists as long as a process holds it,
-# leaves no file behind, and every user of the machine sees it, but no other container (unix(7)).
+# An abstract socket of this name is the lock of a core. It exists as long as a process holds it,
+# leaves no file behind, and is visible to every user of the machine, but not in other containers
+# (unix(7)).
 NAME = "allcores-core-{}"
 
-# Of a NUMA node the cores that are free, and those that are free in part, as lists of their cpus.
+# The cores of a NUMA node that are free, and those that are partly free, as lists of free cpus.
 Cores = tuple[list[list[int]], list[list[int]]]
 
 
 @contextlib.contextmanager
 def leased(count: int) -> Iterator[list[int] | None]:
-    """Pin this process, and what it forks, to `count` cores that no other run has leased. A lease
-    ends with the last of these processes, however it ends.
+    """Pin this process and those forked from it to `count` cores that no other run has leased.
+
+    The lease ends with the last of these processes, however it ends. If a batch system has given
+    the job a number of cores but not which ones, idle ones are taken.
 
     Yields:
-        The list of their numbers, those of neighbouring ranks side by side. None, without pinning,
-        where fewer are free, or where runs on the same cores could not see each other's leases:
-        under a CPU quota instead of a set of cores, or in a container's own network namespace.
-        A job that has a number of cores from a batch system, but not which ones, takes idle ones.
+        The numbers of the cores, those of neighbouring ranks side by side. None, without pinning,
+        if fewer are free, or if runs on the same cores could not see each other's leases: under a
+        CPU quota instead of a set of cores, or in a container's own network namespace.
     """
     before = os.sched_getaffinity(0)
     chosen: list[int] | None = None
@@ -45,7 +47,7 @@ def leased(count: int) -> Iterator[list[int] | None]:
     if not obstacle:
         is_exact = cores.allowed() == len(before)
         chosen = _take(count, before if is_exact else idle(before), locks)
-        obstacle = "" if chosen else f"no {count} free cores" if count > 1 else "no free core"
+        obstacle = "" if chosen else f"fewer than {count} are free" if count > 1 else "none is free"
     if obstacle:
         print(f"not pinned to cores: {obstacle}", flush=True)
     try:
@@ -57,7 +59,7 @@ def leased(count: int) -> Iterator[list[int] | None]:
 
 
 def _take(count: int, allowed: set[int], locks: list[socket.socket]) -> list[int] | None:
-    """Choose and lock free cores, again if another run was faster; None: there are too few."""
+    """Choose and lock free cores, retrying if another run was faster. None: too few are free."""
     places = topology(allowed)
     while True:
         free = allowed - _leased_cores()
@@ -70,7 +72,7 @@ def _take(count: int, allowed: set[int], locks: list[socket.socket]) -> list[int
 
 
 def idle(cpus: set[int], seconds: float = 0.1) -> set[int]:
-    """The cpus that were idle for most of so many seconds."""
+    """Watch cpus for some seconds, and return those that were idle for most of that time."""
     before = _idle_seconds()
     time.sleep(seconds)
     after = _idle_seconds()
@@ -78,20 +80,20 @@ def idle(cpus: set[int], seconds: float = 0.1) -> set[int]:
 
 
 def _idle_seconds() -> dict[int, float]:
-    """cpu -> for how long it has been idle since boot (proc_stat(5))."""
+    """Return cpu -> seconds for which it has been idle since boot (proc_stat(5))."""
     lines = [line.split() for line in Path("/proc/stat").read_text().splitlines()]
     ticks = os.sysconf("SC_CLK_TCK")
     return {int(line[0][3:]): int(line[4]) / ticks for line in lines if line[0][3:].isdigit()}
 
 
 def _obstacle(cpus: set[int]) -> str:
-    """Why runs on those cpus could not see each other's leases; "": they can."""
+    """Return why runs on these cpus could not see each other's leases, "" if they can."""
     if cores.quota() < len(cpus):
-        return f"a quota of {cores.quota():g} cores does not say which"
+        return f"there is a quota of {cores.quota():g} cores, not a set of cores"
     if not SOCKETS.exists():
         return f"there is no {SOCKETS}"
     if not OF_FIRST_NETWORK.exists():
-        return "this container has a network of its own, and does not see the leases of others"
+        return "this container has its own network, so it does not see the leases of others"
     return ""
 
 
@@ -119,7 +121,7 @@ def _release(locks: list[socket.socket]) -> None:
 
 
 def topology(cpus: set[int]) -> dict[int, tuple[int, int]]:
-    """cpu -> (NUMA node, core within the machine), as the kernel says."""
+    """Return cpu -> (NUMA node, core within the machine), from the kernel."""
     return {cpu: (_node(cpu), _core(cpu)) for cpu in cpus}
 
 
@@ -129,20 +131,21 @@ def _node(cpu: int) -> int:
 
 
 def _core(cpu: int) -> int:
-    """The core of a cpu, by the number of its first hardware thread."""
+    """Return the core of a cpu, as the number of its first hardware thread."""
     file = SYSTEM / f"cpu{cpu}" / "topology" / "thread_siblings_list"
     return int(re.split(r"\D", file.read_text())[0]) if file.exists() else cpu
 
 
 def choose(free: set[int], count: int, places: dict[int, tuple[int, int]]) -> list[int]:
-    """A list of `count` of the free cpus, on one NUMA node if one has as many.
+    """Choose `count` of the free cpus, on one NUMA node if one has enough.
 
-    Takes one hardware thread of each completely free core if there are enough of these, else all
-    threads of cores, siblings side by side. Of nodes that fit equally well it takes the fullest.
+    Takes one hardware thread of each completely free core if there are enough of these, otherwise
+    all free threads of cores, siblings side by side. Among nodes that fit equally well, it takes
+    the fullest.
 
     Args:
         free: numbers of the free cpus.
-        places: what topology() gave for these and those in use.
+        places: topology() of these and of those in use.
     """
     nodes: dict[int, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for cpu in sorted(free):

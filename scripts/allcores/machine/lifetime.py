@@ -1,4 +1,4 @@
-"""Processes that end with the one that called them."""
+"""Processes that end with the one that started them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ CLIENT = "ALLCORES_CLIENT"
 
 
 def die_with_parent(parent: int | None = None, number: int = signal.SIGKILL) -> None:
-    """Have the kernel end this process when its parent dies, even of SIGKILL (Linux prctl(2)).
+    """Have the kernel end this process when its parent dies, even by SIGKILL (Linux prctl(2)).
 
     Args:
         number: the signal that ends it.
         parent: process id of the expected parent, which may have died before this call; None: the
-            present parent.
+            current parent.
     """
     parent = os.getppid() if parent is None else parent
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, number)
@@ -31,10 +31,9 @@ def die_with_parent(parent: int | None = None, number: int = signal.SIGKILL) -> 
 
 
 def die_with_caller(arguments: list[str], number: int = signal.SIGKILL) -> None:
-    """die_with_parent(), if the arguments of a program hold --die-with-parent and a process id,
-    which are then removed.
+    """Call die_with_parent() if a program's arguments contain --die-with-parent and a process id.
 
-    A program asks for that before it imports anything that takes long.
+    Both are removed from the arguments. A program does this before its slow imports.
     """
     if "--die-with-parent" in arguments:
         flag = arguments.index("--die-with-parent")
@@ -43,35 +42,39 @@ def die_with_caller(arguments: list[str], number: int = signal.SIGKILL) -> None:
 
 
 def signals_to_stop() -> list[signal.Signals]:
-    """The signals that ask a program to save and end. SIGHUP, from a terminal that was closed, is
-    one of them unless it is ignored, as under nohup."""
+    """Return the signals that ask a program to save and end.
+
+    SIGHUP, sent when a terminal is closed, is one of them unless it is ignored, as under nohup.
+    """
     hang_up = [] if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN else [signal.SIGHUP]
     return [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, *hang_up]
 
 
 def how_it_ended(status: int) -> str:
-    """How a process has ended, by its exit status as multiprocessing and subprocess give it."""
+    """Describe how a process ended, from its exit status in multiprocessing or subprocess."""
     if status >= 0:
         return f"ended with status {status}"
     name = signal.Signals(-status).name
-    memory = ", as a system does that has no memory left" if name == "SIGKILL" else ""
+    memory = ", as the system does when memory runs out" if name == "SIGKILL" else ""
     return f"was killed by {name}{memory}"
 
 
 def ignore_requests_to_stop() -> None:
-    """From now on, the signals that ask a program to end do nothing."""
+    """Ignore the signals that ask a program to end from now on."""
     for number in (*signals_to_stop(), signal.SIGALRM):
         signal.signal(number, signal.SIG_IGN)
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every descendant whose own parent ends (prctl(2)): a model may start
-    processes that outlive the rank that started them."""
+    """Become the parent of every descendant whose own parent ends (prctl(2)).
+
+    A model may start processes that outlive their rank.
+    """
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def end_descendants() -> None:
-    """Kill all descendants of this process, which has adopted orphans, and wait for them."""
+    """Kill all descendants of this process and wait for them; adopt_orphans() was called before."""
     while children := _children():
         for child in children:
             with contextlib.suppress(ProcessLookupError):
@@ -82,7 +85,7 @@ def end_descendants() -> None:
 
 
 def _children() -> list[int]:
-    """Process ids of this process's children, whichever of its threads forked them (proc(5))."""
+    """Return the ids of this process's children, whichever of its threads forked them (proc(5))."""
     children: list[int] = []
     for file in Path("/proc/self/task").glob("*/children"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended
@@ -91,8 +94,10 @@ def _children() -> list[int]:
 
 
 def end_processes_of_joblib() -> None:
-    """End the processes that joblib has started from this one, if any, in good order: they have
-    semaphores in /dev/shm, which are removed with the objects that stand for them."""
+    """Shut down the processes that joblib has started from this one, if any.
+
+    Their semaphores in /dev/shm are only removed with the objects that own them.
+    """
     loky: Any = sys.modules.get("joblib.externals.loky.reusable_executor")
     if loky is not None and loky._executor is not None:
         loky._executor.shutdown(wait=True)

@@ -1,4 +1,4 @@
-"""How much memory this process, and what it starts, may use."""
+"""How much memory this process and those it starts may use."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import psutil
 
 from allcores.machine import cores
 
-# The files of a control group with its limit and its use, and the line of memory.stat with the part
-# that only caches files; of version 2 and of version 1 (RHEL 8 and before).
+# Files with the limit and the use of a control group, and the line of memory.stat with the part
+# that only caches files, in version 2 and in version 1 (RHEL 8 and before).
 VERSION_2 = ("memory.max", "memory.current", "inactive_file")
 VERSION_1 = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 
 
 def free_mb() -> int:
-    """Megabytes that the machine has free, or the control group of this process if that is less."""
+    """Return the free megabytes of the machine, control group or SLURM job, whichever is least."""
     free = psutil.virtual_memory().available
     groups = [(group, VERSION_2) for group in _with_parents(cores.own_cgroup(), cores.CGROUP)]
     own_group, root = _of_version_1()
@@ -30,7 +30,7 @@ def free_mb() -> int:
 
 
 def _of_slurm() -> int:
-    """Megabytes that SLURM gives this job on a node; 0: it is no job, or has all of the node's."""
+    """Return the megabytes that SLURM gives this job on a node; 0: no job, or all of the node's."""
     of_node, of_core, count = (
         int(os.environ.get(f"SLURM_{name}", 0))
         for name in ("MEM_PER_NODE", "MEM_PER_CPU", "CPUS_ON_NODE")
@@ -43,9 +43,9 @@ def _with_parents(group: Path, root: Path) -> list[Path]:
 
 
 def _of_version_1() -> tuple[Path, Path]:
-    """(folder of this process's memory group of version 1, root folder of all such groups).
+    """Return (folder of this process's memory group of version 1, root folder of all such groups).
 
-    In a container the process's group may be mounted as the root.
+    In a container, the process's group may be mounted as the root.
     """
     root, place = cores.CGROUP / "memory", ""
     for line in cores.MEMBERSHIP.read_text().splitlines():
@@ -56,6 +56,6 @@ def _of_version_1() -> tuple[Path, Path]:
 
 
 def _reclaimable(group: Path, name: str) -> int:
-    """Bytes of a control group that only cache files: the line `name` of memory.stat."""
+    """Return the bytes of a control group that only cache files: line `name` of memory.stat."""
     lines = (group / "memory.stat").read_text().splitlines()
     return sum(int(line.split()[1]) for line in lines if line.startswith(f"{name} "))

@@ -1,1 +1,1 @@
-"""Processes that work together: how they are launched, watched, and talk to each other."""
+"""Processes that work together: how they are launched and watched, and how they communicate."""

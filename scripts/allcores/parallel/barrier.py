@@ -10,23 +10,23 @@ from itertools import chain
 
 
 class Barrier:
-    """Lets nobody pass before all have arrived; can be used again and again.
+    """A reusable barrier: nobody passes before all have arrived.
 
-    The dissemination barrier of Hensgen, Finkel and Manber 1988, "Two algorithms for barrier
-    synchronization": ceil(log2 n) rounds; in round k each rank signals the one 2^k places on and
-    waits for the one 2^k places back. After the last round everybody has heard from everybody,
-    directly or through others.
+    This is the dissemination barrier of Hensgen, Finkel and Manber 1988, "Two algorithms for
+    barrier synchronization". It has ceil(log2 n) rounds; in round k each rank signals the one 2^k
+    places ahead and waits for the one 2^k places behind. After the last round every rank has heard
+    from every other, directly or through others.
 
-    A signal is an eventfd(2): what was written before it was raised is seen after it has been read,
-    on weakly ordered processors, too. It has no name and needs no room in /dev/shm, and nobody who
-    dies can leave it locked.
+    A signal is an eventfd(2). What was written before it was raised is visible after it has been
+    read, also on weakly ordered processors. It has no name, needs no room in /dev/shm, and cannot
+    be left locked by a process that dies.
 
-    Made before the processes are forked.
+    Create it before forking the processes.
 
     Args:
         parties: number of processes, ranks 0 .. parties - 1.
-        spin: seconds to poll for a signal, yielding the core to others, before sleeping: to be
-            woken takes longer than most waits last. 0 where processes share cores.
+        spin: seconds to poll for a signal, yielding the core to others, before sleeping: waking up
+            takes longer than most waits last. 0 where processes share cores.
         timeout: seconds after which wait() raises an error.
     """
 
@@ -35,7 +35,7 @@ class Barrier:
         self.distances = [1 << k for k in range((parties - 1).bit_length())]
         flags = os.EFD_SEMAPHORE | os.EFD_NONBLOCK | os.EFD_CLOEXEC
         self.signals = [[os.eventfd(0, flags) for _ in range(parties)] for _ in self.distances]
-        # How often each rank has called wait(), to say who is missing.
+        # How often each rank has called wait(), to name those that are missing.
         self.arrivals = memoryview(mmap.mmap(-1, 8 * parties)).cast("q")
 
     def wait(self, rank: int) -> None:
@@ -52,7 +52,7 @@ class Barrier:
                 others = range(self.parties)
                 missing = [str(other) for other in others if self.arrivals[other] < count]
                 raise TimeoutError(
-                    f"waited {self.timeout} s for rank {', '.join(missing)}, which did not come"
+                    f"rank {', '.join(missing)} did not reach the barrier within {self.timeout} s"
                 )
 
     def _poll(self, signal: int) -> bool:
@@ -75,7 +75,7 @@ class Barrier:
 
 
 def _take(signal: int) -> bool:
-    """Take a signal back; returns whether it had been raised."""
+    """Take a signal back, and return whether it had been raised."""
     try:
         os.eventfd_read(signal)
     except BlockingIOError:

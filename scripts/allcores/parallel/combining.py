@@ -1,4 +1,4 @@
-"""Tensors of several ranks, combined element by element, for the backend `shm`."""
+"""Combine tensors of several ranks element by element, for the backend `shm`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def is_combined_here(tensors: list[Tensor], operation: Any) -> bool:
-    """Whether tensors of a kind are combined here; gloo has, or refuses, the others.
+    """Return whether tensors are combined here; others are for gloo, which may refuse them.
 
     Args:
         operation: torch.distributed.ReduceOp.
@@ -41,8 +41,11 @@ def is_combined_here(tensors: list[Tensor], operation: Any) -> bool:
 
 
 def is_moved_here(tensor: Tensor) -> bool:
-    """Whether the numbers of a tensor lie in memory as they are: not those of a sparse or quantized
-    one, of one whose conjugate or negative is taken when it is read, or of one without memory."""
+    """Return whether the numbers of a tensor lie in memory as they are.
+
+    They do not if it is sparse or quantized, if its conjugate or negative is taken when it is read,
+    or if it has no memory.
+    """
     return (
         tensor.layout == torch.strided
         and tensor.device.type == "cpu"
@@ -51,11 +54,10 @@ def is_moved_here(tensor: Tensor) -> bool:
 
 
 def combine(rows: Any, total: Any, operation: Any, size: int | None = None) -> None:
-    """Combine rows into a total that holds the first; always in this order, for the same bits every
-    time.
+    """Combine rows into a total that holds the first, in this order, for the same bits every time.
 
     Args:
-        operation: of ReduceOp.
+        operation: a member of ReduceOp.
         size: number of ranks by which the sum is divided for a mean; None: it is divided later.
     """
     exact = total.float() if total.dtype in ROUNDED else total
@@ -68,5 +70,5 @@ def combine(rows: Any, total: Any, operation: Any, size: int | None = None) -> N
 
 
 def divide(total: Any, count: int) -> None:
-    """Make a mean of a sum; a mean of integers loses its fraction, as NCCL's does."""
+    """Turn a sum into a mean, in place. A mean of integers loses its fraction, as with NCCL."""
     total.div_(count, rounding_mode="trunc" if total.dtype in INTEGERS else None)

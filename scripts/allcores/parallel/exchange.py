@@ -1,4 +1,4 @@
-"""Memory, a barrier and the sight of each other for processes of one machine, however started."""
+"""Shared memory and a barrier for processes of one machine, which notice when another ends."""
 
 from __future__ import annotations
 
@@ -29,22 +29,25 @@ if TYPE_CHECKING:
 # Bytes of a block per rank: two of every rank stay in a processor's cache.
 BLOCK = 1 << 20
 SPIN = 1e-3  # seconds to poll at a barrier before sleeping, where each rank has a core
-LOOK = 0.1  # seconds between two looks at whether all others are alive
+LOOK = 0.1  # seconds between two checks whether all others are alive
 LINE = 64  # bytes of a cache line
-LEFT = -1  # instead of the number of a process that has destroyed its group
+LEFT = -1  # instead of the id of a process that has destroyed its group
 CREDENTIALS = struct.Struct("3i")  # of SO_PEERCRED: process, user, group
 
 
 def machine() -> str:
-    """A text that processes have in common if they can share memory as an Exchange does: one kernel
-    and one namespace of sockets, and of processes, whose numbers say who has ended."""
+    """Return a text that is equal in processes that can share memory by an Exchange.
+
+    They have one kernel, one namespace of sockets, and one of process ids, which show who has
+    ended.
+    """
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     spaces = [Path(f"/proc/self/ns/{kind}").readlink() for kind in ("net", "pid")]
     return f"{socket.gethostname()} {boot} {spaces} {os.getuid()}"
 
 
 def machines(store: Any, rank: int, size: int) -> list[list[int]]:
-    """The ranks on each machine, [[rank, ...], ...], by their first ones."""
+    """Return the ranks on each machine, [[rank, ...], ...], ordered by their first ones."""
     store.set(f"machine of rank {rank}", machine())
     ranks: dict[Any, list[int]] = {}
     for other in range(size):
@@ -53,37 +56,37 @@ def machines(store: Any, rank: int, size: int) -> list[list[int]]:
 
 
 class LostRankError(RuntimeError):
-    """Another rank of a group has ended or does not come."""
+    """Another rank of a group has ended or did not arrive in time."""
 
 
 class Exchange:
-    """What the ranks of one machine write for each other.
+    """Memory in which the ranks of one machine write for each other.
 
-    The first rank makes an anonymous file and the signals of a barrier, and hands their descriptors
-    to the others over a Unix socket without a name in the file system: nothing can be left in
-    /dev/shm, whose size does not matter either.
+    The first rank creates an anonymous file and the signals of a barrier. It hands their
+    descriptors to the others over a Unix socket without a name in the file system. So nothing can
+    be left in /dev/shm, and its size does not matter.
 
-    Each step of a collective has one of two blocks, in turn. A rank may write to the block of step
-    k + 2 once it has passed the barrier of step k + 1, at which all arrive when they have read that
-    of step k: so a step needs one barrier only.
+    The steps of a collective use two blocks in turn. A rank arrives at the barrier of step k + 1
+    after it has read the block of step k. Once all have passed that barrier, the block may be
+    written again for step k + 2. So a step needs only one barrier.
 
     Args:
-        store: torch's store, of this group and machine alone.
+        store: torch's store, only for this group and machine.
         ranks: the ranks of the group on this machine, in order.
-        rank: this process's.
+        rank: that of this process.
         timeout: seconds to wait for the others.
 
     Attributes:
         place: position of this rank among the ranks.
 
     Raises:
-        LostRankError: the other ranks did not come in time.
+        LostRankError: the other ranks did not join in time.
     """
 
     def __init__(self, store: Any, ranks: Any, rank: int, timeout: float) -> None:
         self.ranks, self.place, self.timeout = ranks, ranks.index(rank), timeout
         self.process, self.step, self.is_within = os.getpid(), 0, False
-        self.lock = threading.RLock()  # one thread at a time makes a collective
+        self.lock = threading.RLock()  # one thread at a time runs a collective
         count = len(ranks)
         header = -(-LINE * (3 + 3 * count) // mmap.PAGESIZE) * mmap.PAGESIZE
         with contextlib.ExitStack() as open_files:
@@ -103,17 +106,17 @@ class Exchange:
                 for k in (0, 1)
             )
         ]
-        with torch.inference_mode(mode=False):  # so that they can be used outside of it, too
+        with torch.inference_mode(mode=False):  # so that they can also be used outside of it
             self.blocks: Any = torch.frombuffer(self.memory, dtype=torch.uint8, offset=header)
             self.blocks = self.blocks.view(2, count, BLOCK)
         self.views: dict[torch.dtype, Tensor] = {}  # dtype -> its view of blocks
         spin = SPIN if count <= len(os.sched_getaffinity(0)) else 0
         self.barrier: Any = WatchedBarrier(self, spin, timeout, signals, arrivals)
-        self.barrier.wait(self.place)  # every rank has said which process it is
+        self.barrier.wait(self.place)  # every rank has written its process id
         self.barrier.watch([*self.processes])
 
     def _descriptors(self, store: Any, size: int) -> list[int]:
-        """The shared file, then the signals that this rank raises and awaits in each round."""
+        """Return the shared file, then the signals that this rank raises and awaits per round."""
         if self.place > 0:
             return self._received(store.get("socket").decode())
         memory = os.memfd_create("allcores-group")
@@ -177,12 +180,12 @@ class Exchange:
         return f"rank {names} has not joined the group within {self.timeout:g} s"
 
     def begin(self, *description: Any) -> None:
-        """Begin a collective, after whose first meet() all ranks must have described the same.
+        """Begin a collective. At its first meet(), all ranks must have described the same one.
 
         Args:
-            description: whole numbers, eight at most.
+            description: eight whole numbers at most.
         """
-        if self.is_within:  # an exception has ended a collective between begin() and end()
+        if self.is_within:  # an exception has interrupted a collective before end()
             self.give_up()
         self.check()
         self.is_within = True
@@ -191,36 +194,36 @@ class Exchange:
             words[position] = number
 
     def end(self) -> None:
-        """End what begin() began: this rank has read what the others have written."""
+        """End the collective: this rank has read what the others have written."""
         self.step += 1
         self.is_within = False
 
     def check(self) -> None:
-        """Raise an error if this process or the group can make no collective."""
+        """Raise an error if this process or the group cannot run a collective."""
         self._check_member()
         if self.failed[0]:
             raise LostRankError(
-                "the group cannot go on: a collective of this or another rank was given up"
+                "the group is unusable: a collective of this or another rank has failed"
             )
 
     def give_up(self) -> None:
-        """Have no rank make a collective any more."""
+        """Mark the group as failed: no rank runs another collective."""
         self.failed[0] = 1
 
     def _check_member(self) -> None:
         if os.getpid() != self.process:
             raise RuntimeError(
                 "this process was forked from one that has joined a group of the backend shm; "
-                "expected that each process calls init_process_group() itself"
+                "each process has to call init_process_group() itself"
             )
         if self.barrier is None:
             raise RuntimeError("the process group was destroyed")
 
     def rows(self, dtype: torch.dtype) -> Any:
-        """The block of this step: (ranks, elements) of a dtype, a row of each rank.
+        """Return the block of this step, (ranks, elements) of a dtype, with one row per rank.
 
         Raises:
-            RuntimeError: this process is a fork, which would write to the row of its parent, or the
+            RuntimeError: this process was forked and would write to the row of its parent, or the
                 group was destroyed.
         """
         self._check_member()
@@ -230,17 +233,17 @@ class Exchange:
         return self.views[dtype][self.step % 2]
 
     def meet(self) -> None:
-        """Wait until every rank has written what it has in this step."""
+        """Wait until every rank has written its part of this step."""
         self.barrier.wait(self.place)
 
     def differing(self) -> int | None:
-        """Place of a rank that has described another collective than this one; None: all agree."""
+        """Return the place of a rank that has described another collective; None: all agree."""
         described = self.described[self.step % 2]
         own = described[self.place]
         return next((place for place, other in enumerate(described) if other != own), None)
 
     def close(self) -> None:
-        """Let the signals go, and the memory with its last view."""
+        """Close the signals. The memory is freed with its last view."""
         if self.barrier:
             if os.getpid() == self.process:
                 self.processes[self.place] = LEFT
@@ -252,11 +255,11 @@ class Exchange:
 
 
 class WatchedBarrier(Barrier):
-    """A barrier at which the ranks that have come learn when another has ended.
+    """A barrier at which waiting ranks notice when another has ended.
 
     Args:
-        exchange: the Exchange of its ranks.
-        signals: those that this rank raises, then those that it awaits, in each round.
+        exchange: that of its ranks.
+        signals: of each round in turn, the one that this rank raises and the one that it awaits.
     """
 
     def __init__(
@@ -280,10 +283,10 @@ class WatchedBarrier(Barrier):
         self.processes: dict[int, int] = {}  # place -> descriptor of its process
 
     def watch(self, processes: Any) -> None:
-        """Note the others' processes, as far as they can be seen from here."""
+        """Open the processes of the other ranks, as far as they are visible from here."""
         for place, process in enumerate(processes):
             if place != self.exchange.place:
-                # Of another namespace of processes its number means nothing; then timeout remains.
+                # An id of another namespace means nothing here; then only the timeout remains.
                 with contextlib.suppress(OSError):
                     self.processes[place] = os.pidfd_open(process)
 
@@ -294,18 +297,18 @@ class WatchedBarrier(Barrier):
         while not poll.poll(1000 * min(LOOK, self.timeout)):
             missing, dead = self._missing(), self._dead()
             is_lost = dead & (missing | {self.senders[signal]})
-            if is_lost and not poll.poll(0):  # it has not raised the signal before it ended
+            if is_lost and not poll.poll(0):  # it ended without raising the signal
                 self._give_up(f"rank {self._names(is_lost)} has ended or destroyed the group")
             elif self.exchange.failed[0]:
-                self._give_up("another rank of the group has ended or does not come")
+                self._give_up("another rank of the group has ended or did not arrive in time")
             elif time.monotonic() > end:
                 names = self._names(missing)
-                self._give_up(f"after a timeout of {self.timeout:g} s rank {names} had not come")
+                self._give_up(f"rank {names} did not arrive within {self.timeout:g} s (timeout)")
         os.eventfd_read(signal)
         return True
 
     def _missing(self) -> Any:
-        """Places of the ranks that have not come."""
+        """Return the places of the ranks that have not arrived."""
         count = self.arrivals[self.exchange.place]
         return {place for place in range(self.parties) if self.arrivals[place] < count}
 
@@ -323,7 +326,7 @@ class WatchedBarrier(Barrier):
         return ", ".join(str(self.exchange.ranks[place]) for place in sorted(places))
 
     def _give_up(self, why: str) -> None:
-        """Tell those that wait for this rank, too."""
+        """Raise a LostRankError, here and on the ranks that wait for this one."""
         self.exchange.give_up()
         raise LostRankError(why)
 
@@ -335,12 +338,16 @@ class WatchedBarrier(Barrier):
 
 
 def distances(parties: int) -> list[int]:
-    """How far on the rank is that each rank signals in a round of the barrier."""
+    """Return, for each round of the barrier, how many places ahead each rank signals."""
     return [1 << k for k in range((parties - 1).bit_length())]
 
 
 def of_rank(signals: Any, place: int) -> list[int]:
-    """The signals, by round and rank, that the rank at a place raises and awaits, in turn."""
+    """Return the signals that the rank at a place raises and awaits, in turn.
+
+    Args:
+        signals: by round and rank.
+    """
     steps = distances(len(signals[0])) if signals else []
     pairs = zip(steps, signals, strict=True)
     return [
@@ -352,14 +359,14 @@ def of_rank(signals: Any, place: int) -> list[int]:
 
 @contextlib.contextmanager
 def flattened(tensor: Tensor, writes: bool, dtype: torch.dtype | None = None) -> Iterator[Any]:
-    """A tensor as a vector, in the bytes of another dtype if one is given.
+    """Yield a tensor as a vector, viewed as another dtype if one is given.
 
     Args:
         writes: whether what is written to the vector has to be in the tensor afterwards.
     """
     tensor = tensor.detach()
     whole = tensor.contiguous()
-    # Not view(-1), which leaves a single element the stride that it has.
+    # Not view(-1), which keeps the stride of a single element.
     vector = whole.as_strided((whole.numel(),), (1,))
     yield vector if dtype is None else vector.view(dtype)
     if writes and not tensor.is_contiguous():
@@ -367,12 +374,12 @@ def flattened(tensor: Tensor, writes: bool, dtype: torch.dtype | None = None) ->
 
 
 def parts_of(vector: Tensor, length: int) -> Any:
-    """A vector in parts of a length; of an empty one, one part, for which ranks meet, too."""
+    """Split a vector into parts of a length. An empty one is one part, since ranks still meet."""
     return vector.split(length) if len(vector) else [vector]
 
 
 def one_thread(collective: Callable[..., Any]) -> Callable[..., Any]:
-    """A collective that one thread of a process makes at a time."""
+    """Let only one thread of a process at a time run a collective."""
 
     @functools.wraps(collective)
     def alone(self: Any, *arguments: Any, **named: Any) -> Any:
@@ -383,7 +390,7 @@ def one_thread(collective: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Done(dist.Work):
-    """What a collective returns, which has ended by then."""
+    """What a collective returns once it has ended."""
 
     def __init__(self, result: Any) -> None:
         super().__init__()

@@ -7,11 +7,11 @@ from typing import Any
 
 
 class RankFailedError(Exception):
-    """A process of a run raised, was killed or hangs; the message names its rank and says how."""
+    """A process of a run raised, was killed or hangs; the message gives its rank and the cause."""
 
 
 class DivergedError(Exception):
-    """The loss of a training is no longer a finite number.
+    """The training loss is no longer a finite number.
 
     Attributes:
         epoch, step: counted from 1; step is None where only the finished epoch shows it.
@@ -31,23 +31,23 @@ ERRORS = {error.__name__: error for error in (RankFailedError, DivergedError)}
 
 
 def to_plain(error: BaseException) -> tuple[str, tuple[Any, ...]]:
-    """One of the ERRORS, as plain values."""
+    """Return one of the ERRORS as plain values."""
     return type(error).__name__, error.args
 
 
 def from_plain(name: str, values: Any) -> Any:
-    """The error that to_plain() gave."""
+    """Rebuild the error from what to_plain() returned."""
     return ERRORS[name](*values)
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a rank says at its end, to its launcher.
+    """What a rank reports to its launcher when it ends.
 
     Attributes:
         when: seconds since 1970.
         cause: why it failed, a text or a DivergedError; None: it did not.
-        value: what it has come to, if anything.
+        value: what its function returned, if anything.
     """
 
     when: float
@@ -57,7 +57,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Failure:
-    """How a rank failed: a signal outweighs an error, of two errors the earlier one is the cause.
+    """How a rank failed. A signal outweighs an error; of two errors, the earlier is the cause.
 
     Attributes:
         error: the RankFailedError or DivergedError.
@@ -70,7 +70,7 @@ class Failure:
     when: float
 
     def plain(self) -> tuple[Any, ...]:
-        """The same in values that JSON can hold."""
+        """Return it as values that JSON can hold."""
         return to_plain(self.error), self.weight, self.when
 
     @classmethod

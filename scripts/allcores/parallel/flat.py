@@ -12,32 +12,32 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 
-# Bytes of a cache line. MKL and oneDNN choose by the address of a tensor in which order they add,
-# so a parameter has to begin at a line, as a separate tensor would: then it gives the same bits.
+# Bytes of a cache line. MKL and oneDNN choose the order of additions by the address of a tensor. So
+# a parameter has to begin at a line, as a separate tensor would, to give the same bits.
 LINE = 64
 
 
 class Flat:
-    """Turns a model's parameters and their gradients into views of two vectors.
+    """A model's parameters and their gradients as views of two vectors.
 
-    So one contiguous vector is sent, averaged or updated: autograd adds each gradient at its place
-    in one, and the model computes with the content of the other. The model keeps its values and
-    strides (channels_last, too; those of views with gaps are closed up). Each parameter begins at a
-    new cache line; the padding between two is zero and stays so.
+    So one contiguous vector is sent, averaged or updated. Autograd adds each gradient at its place
+    in one vector, and the model computes with the content of the other. The model keeps its values
+    and strides, including channels_last, but gaps in views are closed. Each parameter begins at a
+    new cache line; the padding between two stays zero.
 
     Args:
         model: its trainable parameters must have one dtype.
         weights, gradient: functions of a shape and a dtype that return a tensor of zeros.
 
     Attributes:
-        parameters: the trainable ones of the model, in their order in the vectors.
+        parameters: the trainable parameters of the model, in their order in the vectors.
         places: parameter -> its slice of the vectors.
         weights, gradient: (n,) of the parameters' dtype, n a multiple of a cache line.
         gradients: parameter -> its part of the gradient, in its shape.
         parts: the vectors as torch.nn.Parameters with .grad, for an optimizer: see cut().
 
     Raises:
-        ValueError: the parameters have several dtypes, or two lie in one memory.
+        ValueError: the parameters have several dtypes, or two share memory.
     """
 
     def __init__(
@@ -49,10 +49,10 @@ class Flat:
         self.parameters = [value for value in model.parameters() if value.requires_grad]
         addresses = [value.data_ptr() for value in self.parameters if value.numel()]
         if len(set(addresses)) < len(addresses):
-            raise ValueError("two parameters lie in one memory: expected one Parameter, used twice")
+            raise ValueError("two parameters share memory; expected one Parameter, used twice")
         dtypes = {parameter.dtype for parameter in self.parameters}
         if len(dtypes) != 1:
-            raise ValueError(f"parameters of one dtype make one vector; found {dtypes or 'none'}")
+            raise ValueError(f"expected one dtype for one vector; found {dtypes or 'none'}")
         (dtype,) = dtypes
         line = LINE // dtype.itemsize
         self.places, length = {}, 0
@@ -71,8 +71,10 @@ class Flat:
         self.parts = [part for _, part in self.cut(slice(0, length), self.gradient)]
 
     def collect(self) -> None:
-        """Have in the vector what each parameter has as its gradient: where zero_grad() has taken
-        it away, autograd has made another one, or none, which counts as zero."""
+        """Copy gradients that are elsewhere into the vector.
+
+        After zero_grad(), autograd has created new gradients, or none, which count as zero.
+        """
         for parameter, part in self.gradients.items():
             if parameter.grad is None:
                 part.zero_()
@@ -81,11 +83,11 @@ class Flat:
             parameter.grad = part
 
     def cut(self, where: Any, gradient: Tensor) -> list[Any]:
-        """A slice of the vectors as parameters for an optimizer, cut where the model's begin.
+        """Cut a slice of the vectors into parameters for an optimizer, where the model's begin.
 
         torch's fused optimizers round the last elements of a tensor, too few for a vector register,
-        otherwise than those before. So the optimizer of a strategy gets tensors that end where
-        those of serial training do, and computes the same bits. Right for optimizers that treat
+        differently from those before. So the optimizer of a strategy gets tensors that end where
+        those of serial training do, and computes the same bits. This suits optimizers that treat
         every element separately; others need the tensors' shapes.
 
         Args:
@@ -93,8 +95,8 @@ class Flat:
             gradient: that slice of a gradient, (where.stop - where.start,).
 
         Returns:
-            [(its place in the vectors, 1-D torch.nn.Parameter with .grad), ...]; one at least,
-            which is empty if there is nothing but padding.
+            [(its place in the vectors, 1-D torch.nn.Parameter with .grad), ...]; at least one,
+            which is empty if there is only padding.
         """
         cuts = [
             slice(max(place.start, where.start), min(place.stop, where.stop))
@@ -108,12 +110,12 @@ class Flat:
 
 
 def split(vector: Tensor, count: int) -> list[Tensor]:
-    """Cut a vector of whole cache lines into `count` views of whole lines, almost equally long."""
+    """Cut a vector of whole cache lines into `count` views of whole lines, of almost one length."""
     return [vector[where] for where in places(vector, count)]
 
 
 def places(vector: Tensor, count: int) -> list[slice]:
-    """The slices that split() gives."""
+    """Return the slices of the views that split() returns."""
     line = LINE // vector.element_size()
     lines, rest = divmod(len(vector) // line, count)
     ends = accumulate(line * (lines + (part < rest)) for part in range(count))

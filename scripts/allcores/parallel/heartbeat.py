@@ -1,4 +1,4 @@
-"""Signs of life of the ranks of a run, for the process that watches over them."""
+"""Signs of life of the ranks of a run, for the process that watches them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ENTRY = struct.Struct("d24s")  # when (CLOCK_MONOTONIC, seconds), in which phase
 class Heartbeats:
     """The phase that each rank entered last, and when.
 
-    Made before the ranks are forked, in memory that they share.
+    Create it before forking the ranks, which share its memory.
     """
 
     def __init__(self, ranks: Any) -> None:
@@ -27,6 +27,6 @@ class Heartbeats:
         ENTRY.pack_into(self.memory, rank * ENTRY.size, time.monotonic(), name)
 
     def last(self, rank: int) -> tuple[float, str]:
-        """(when, phase) of the last beat of a rank."""
+        """Return (when, phase) of the last beat of a rank."""
         when, name = ENTRY.unpack_from(self.memory, rank * ENTRY.size)
         return when, name.rstrip(b"\0").decode()

@@ -32,7 +32,7 @@ from allcores.parallel.world import COLLECTIVE_TIMEOUT, World
 
 # Seconds to spin at a barrier before sleeping.
 SPIN = 1e-3
-# Characters of the text in which a rank says why it failed; a longer one loses its middle.
+# Characters of the text in which a rank reports its failure; a longer one loses its middle.
 LONGEST_CAUSE = 20_000
 
 
@@ -53,16 +53,16 @@ def run_ranks(
     interpreter costs seconds, and the processes share the pages of what is loaded.
 
     Args:
-        workers, servers: how many, on all nodes together; workers are a multiple of the nodes.
+        workers, servers: numbers on all nodes together; `workers` is a multiple of the nodes.
         once_forked: called when all ranks of this node have been forked, if given.
-        pins: cores to keep the ranks of this node to, `threads` for each in turn.
-        timeout: seconds without any progress of any rank after which the run is ended.
-        save_every: seconds after which the workers are to save, as they are before SIGINT, SIGTERM
-            or SIGUSR1 stops them. None: the target does not save on demand.
-        nodes: the nodes.Nodes that meet() returned; None: this node only.
+        pins: cores to pin the ranks of this node to, `threads` for each in turn.
+        timeout: seconds without progress in any rank after which the run fails.
+        save_every: seconds after which the workers have to save. They also do so before SIGINT,
+            SIGTERM or SIGUSR1 stops them. None: the target does not save on demand.
+        nodes: what meet() returned; None: this node only.
 
     Returns:
-        What target() returned on each rank of this node: of those that were forked, in their order.
+        What target() returned on each rank of this node, in the order of ranks_of().
 
     Raises:
         RankFailedError: a rank raised, died or hangs. The others have been killed by then.
@@ -116,7 +116,10 @@ def run_ranks(
 
 
 def ranks_of(nodes: Nodes, workers: int, servers: int) -> list[int]:
-    """The ranks of this node, workers first: equally many on each node, the servers in turn."""
+    """Return the ranks of this node, workers first.
+
+    Each node has equally many workers, and servers in turn.
+    """
     workers_on_node = workers // nodes.count
     first = nodes.node * workers_on_node
     servers_on_node = range(workers + nodes.node, workers + servers, nodes.count)
@@ -124,7 +127,7 @@ def ranks_of(nodes: Nodes, workers: int, servers: int) -> list[int]:
 
 
 def _allow_many_files() -> None:
-    """Let this process open as many files as it may: W workers need W - 1 connections each."""
+    """Raise the limit of open files as far as possible: W workers need W - 1 connections each."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
@@ -132,7 +135,7 @@ def _allow_many_files() -> None:
 def _fork(
     target: Callable[[World], Any], world: World, rendezvous: Any, nodes: Nodes
 ) -> tuple[Any, Any]:
-    """Fork the process of a rank; returns it and the pipe on which it reports how it ended."""
+    """Fork the process of a rank; return it and the pipe on which it reports how it ended."""
     fork = get_context("fork")
     report, child_end = fork.Pipe(duplex=False)
     process = fork.Process(target=_run_rank, args=(target, world, rendezvous, child_end, nodes))
@@ -149,7 +152,7 @@ def _run_rank(
     nodes.close()  # its connections are for the launcher only
     if world.pins:
         os.sched_setaffinity(0, world.pins)
-    # The parent gets these signals, too, and ends the run.
+    # The parent also gets these signals, and ends the run.
     for number in signals_to_stop():
         signal.signal(number, signal.SIG_IGN)
     try:
@@ -176,8 +179,7 @@ def _fail(report: Any, cause: str | DivergedError) -> None:
 
 
 def _leave(status: int) -> None:
-    """End this process at once: an orderly end could wait for other ranks, or for a thread that the
-    model has started."""
+    """Exit at once: an orderly exit could wait for other ranks, or for threads of the model."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)

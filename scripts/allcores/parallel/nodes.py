@@ -1,13 +1,13 @@
-"""The nodes of one training: how their launchers find each other, and talk.
+"""The nodes of a run: how their launchers find each other and communicate.
 
-On each node a launcher forks that node's ranks and watches over them. Node 0 writes a file, in the
-run's own folder on the file system that all share, with its addresses, a port that the system chose
-and a token; the others connect to it and say the token, once. So whoever cannot read the file does
-not join, and a launcher that reads the file of an earlier attempt is turned away. The token and all
-messages, which are JSON, travel in the clear.
+On each node, a launcher forks that node's ranks and watches them. Node 0 writes a file to the run's
+own folder on the shared file system. It contains the addresses of node 0, a port chosen by the
+system, and a token. The others connect and send the token once. So only those who can read the file
+join, and a launcher that reads the file of an earlier attempt is turned away. The token and all
+messages, which are JSON, are not encrypted.
 
-torch's TCPStore cannot take the place of these connections: while node 0 hangs, its calls do not
-return, whatever their timeout.
+torch's TCPStore cannot replace these connections: while node 0 hangs, its calls do not return,
+whatever their timeout.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from allcores.parallel.failures import RankFailedError
 
 INTERFACE = "GLOO_SOCKET_IFNAME"  # gloo's variable for the network interface
 JOINING = 300.0  # seconds within which all nodes must have joined: Python may start slowly
-CONNECTING = 3.0  # seconds to reach an address; and to say the token, before node 0 hears the next
-ANSWERING = 12.0  # seconds within which node 0 must answer, whom strangers may keep waiting
-GREETING = 128  # bytes in which each side says the token, its number and the name of its host
+CONNECTING = 3.0  # seconds to reach an address, and to send the token before node 0 takes the next
+ANSWERING = 12.0  # seconds within which node 0 must answer, which strangers may keep busy
+GREETING = 128  # bytes in which each side sends the token, its number and the name of its host
 LOOPBACK = "127."
 
 
@@ -40,9 +40,9 @@ class Link:
     """The connection to the launcher of another node; a message is a kind and a value.
 
     Attributes:
-        unheard: seconds for which this launcher has looked for a message in vain.
-        signs: supervision.Sign of each of its ranks.
-        is_done: whether all its ranks have ended well.
+        unheard: seconds for which this launcher has received no message.
+        signs: supervision.Sign of each rank of the other node.
+        is_done: whether all ranks of the other node have ended well.
     """
 
     connection: connection.Connection
@@ -68,7 +68,7 @@ class Link:
             raise self._gone() from None
 
     def receive(self) -> tuple[str, Any]:
-        """The next message: (kind, value).
+        """Return the next message, (kind, value).
 
         Raises:
             RankFailedError: the launcher at the other end has ended.
@@ -81,7 +81,7 @@ class Link:
         return kind, value
 
     def wait_for(self, awaited: str) -> Any:
-        """The value of the next message of that kind; others before it are skipped."""
+        """Return the value of the next message of a kind, skipping others."""
         while True:
             kind, value = self.receive()
             if kind == awaited:
@@ -93,13 +93,13 @@ class Link:
 
 @dataclass
 class Nodes:
-    """This launcher's node among those of its run.
+    """The nodes of a run, as this node's launcher sees them.
 
     Attributes:
-        count: how many there are.
-        node: which one this is, from 0.
-        links: on node 0 to all others; on the others to node 0.
-        address: of this node, by which it and node 0 reach each other.
+        count: number of nodes.
+        node: number of this one, from 0.
+        links: on node 0, to all others; on the others, to node 0.
+        address: that of this node, by which it and node 0 reach each other.
     """
 
     count: int = 1
@@ -113,7 +113,7 @@ class Nodes:
         return next(name for name, addresses in _addresses().items() if self.address in addresses)
 
     def share(self, value: Any = None) -> Any:
-        """The `value` of node 0, as JSON gives it back, on every node.
+        """Return node 0's `value` on every node, as JSON restores it.
 
         Raises:
             RankFailedError: a launcher has ended.
@@ -125,7 +125,7 @@ class Nodes:
         return value
 
     def collect(self, value: Any) -> Any:
-        """On node 0 the `value` of every node, in their order; None on the others.
+        """Return the `value` of every node, in order, on node 0; None on the others.
 
         Raises:
             RankFailedError: a launcher has ended.
@@ -147,14 +147,14 @@ class Nodes:
 
 
 def meet(count: int, node: int, file: Any, seconds: float = JOINING) -> Nodes:
-    """Find the launchers of the other nodes; returns the Nodes.
+    """Find the launchers of the other nodes, and return the Nodes.
 
-    They reach each other by the network interface that the variable GLOO_SOCKET_IFNAME names, as
-    gloo does; without it by any that connects them.
+    Like gloo, they use the network interface that the variable GLOO_SOCKET_IFNAME names; without
+    it, any that connects them.
 
     Args:
-        count, node: number of nodes, and the number of this one.
-        file: the file by which they find each other, on a file system that all share.
+        count, node: number of nodes, and number of this one.
+        file: file by which they find each other, on a file system that all share.
         seconds: how long to try.
 
     Raises:
@@ -175,7 +175,7 @@ def _receive_all(count: int, file: Any, addresses: list[str], deadline: float) -
     token = secrets.token_hex(16)
     links: dict[int, Link] = {}
     address: str | None = None
-    # If no interface is chosen, it is not known yet at which address the others reach node 0.
+    # Without a chosen interface, it is not known yet at which address the others reach node 0.
     place = addresses[0] if len(addresses) == 1 else ""
     with socket.create_server((place, 0), backlog=count) as listener:
         _publish({"addresses": addresses, "port": listener.getsockname()[1], "token": token}, file)
@@ -191,7 +191,7 @@ def _receive_all(count: int, file: Any, addresses: list[str], deadline: float) -
         except TimeoutError:
             missing = sorted(set(range(1, count)) - set(links))
             raise RankFailedError(
-                f"node {', '.join(map(str, missing))} of {count} did not come; node 0 "
+                f"node {', '.join(map(str, missing))} of {count} did not join; node 0 "
                 f"({platform.node()}) was waiting at {', '.join(addresses)}"
             ) from None
         finally:
@@ -200,7 +200,7 @@ def _receive_all(count: int, file: Any, addresses: list[str], deadline: float) -
 
 
 def _publish(content: Any, file: Any) -> None:
-    """Write a file that no other user may read, atomically."""
+    """Atomically write a file that no other user may read."""
     part = file.with_stem(f"{file.stem}-part")
     part.unlink(missing_ok=True)
     part.touch(mode=0o600)
@@ -209,7 +209,7 @@ def _publish(content: Any, file: Any) -> None:
 
 
 def _call(count: int, node: int, file: Any, interface: str | None, deadline: float) -> Nodes:
-    """On another node: look for node 0 until it is found."""
+    """On another node: connect to node 0, retrying until the deadline."""
     problem = f"there is no {file}"
     source = (_own_addresses(interface)[0], 0) if interface is not None else None
     while time.monotonic() < deadline:
@@ -224,13 +224,13 @@ def _call(count: int, node: int, file: Any, interface: str | None, deadline: flo
             link = _greet(caller, token, node)
             if link:
                 return Nodes(count, node, [link], own_address)
-            problem = f"{address}, port {port}: somebody else is there"
+            problem = f"{address}, port {port}: another process is listening there"
         time.sleep(0.1)
     raise RankFailedError(f"node {node} ({platform.node()}) did not find node 0: {problem}")
 
 
 def _read_published(file: Any) -> list[Any]:
-    """(address, port, token) of each address in the file; [] while there is none to be read."""
+    """Return (address, port, token) of each address in the file; [] while it cannot be read."""
     try:
         content = json.loads(file.read_text())
         port, token = int(content["port"]), content["token"]
@@ -240,19 +240,19 @@ def _read_published(file: Any) -> list[Any]:
 
 
 def _greet(caller: socket.socket, token: str, node: int) -> Link | None:
-    """The Link to the other end of a socket; None: it does not say the token in time.
+    """Exchange tokens over a socket; return the Link, or None if no right token comes in time.
 
     Args:
-        node: number of this node; the first speaks last, and to those only who know the token.
+        node: number of this node. Node 0 answers last, and only those who know the token.
     """
     greeting = f"{token} {node} {platform.node()}".encode().ljust(GREETING)
     try:
         if node:
             caller.sendall(greeting)
-        # So few bytes arrive together; those of a stranger need not be waited for.
+        # So few bytes arrive together; a stranger's need not be waited for.
         told, number, host = caller.recv(GREETING).decode().split(" ", 2)
         if told != token or (int(number) == 0) == (node == 0):
-            raise ConnectionError("the other side is somebody else")
+            raise ConnectionError("the token or the number is not the expected one")
         if node == 0:
             caller.sendall(greeting)
         caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -264,7 +264,7 @@ def _greet(caller: socket.socket, token: str, node: int) -> Link | None:
 
 
 def _own_addresses(interface: str | None) -> list[str]:
-    """The addresses of this node, loopback ones last; only those of an interface, unless None."""
+    """Return this node's addresses, loopback ones last; only those of an interface, if given."""
     by_interface = _addresses()
     if interface is not None and not by_interface.get(interface):
         raise ValueError(
@@ -276,7 +276,7 @@ def _own_addresses(interface: str | None) -> list[str]:
 
 
 def _addresses() -> dict[str, list[str]]:
-    """Network interface -> its IPv4 addresses, of those that are up and have one."""
+    """Return network interface -> its IPv4 addresses, for those that are up and have one."""
     up = psutil.net_if_stats()
     by_name = {
         name: [entry.address for entry in entries if entry.family == socket.AF_INET]

@@ -1,4 +1,4 @@
-"""Optimizers, each of all weights or of a part of them, and the norm of the whole gradient."""
+"""Optimizers of all weights or of a part of them, which clip by the norm of the whole gradient."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 # How many numbers of a gradient are squared at a time, in double precision.
 PART = 1 << 18
-# As torch.nn.utils.clip_grad_norm_ has it, so that a gradient of 0 divides by something.
+# Added to the norm before dividing by it, as in torch.nn.utils.clip_grad_norm_.
 LEAST_NORM = 1e-6
 
 
 @dataclass(frozen=True)
 class OptimizerMaker:
-    """Makes torch's optimizers, which clip gradients if that is asked for.
+    """A factory of torch's optimizers, which clip gradients if clip_norm is given.
 
     Gradients whose Euclidean norm is above clip_norm are scaled down (Pascanu et al. 2013, "On the
-    difficulty of training recurrent neural networks"). The norm is of the whole gradient, however
-    many processes hold parts of it. It is summed in double precision, so that the factor
-    comes out the same however the gradient is cut.
+    difficulty of training recurrent neural networks"). The norm is that of the whole gradient,
+    however many processes hold parts of it. It is summed in double precision, so that the factor
+    is the same however the gradient is cut.
 
     Attributes:
         make: function of a list of parameters that returns one of torch's optimizers.
@@ -39,7 +39,7 @@ class OptimizerMaker:
     def __call__(
         self, parameters: Iterable[Tensor], add_up: Callable[[Tensor], Tensor] | None = None
     ) -> torch.optim.Optimizer:
-        """Make an optimizer of these parameters.
+        """Return an optimizer of these parameters.
 
         Args:
             add_up: function of a tensor that returns its sum over the processes that hold the

@@ -1,9 +1,9 @@
-"""A step after which all workers save, which they agree on while they train.
+"""A common step after which all workers save, agreed on while they train.
 
-The processes that watch over the workers ask for it: every ten minutes, and before a run is
-stopped. Workers of asynchronous strategies are at different steps then. So each worker that ends a
-step waits until it is known how far the furthest has come, and all go on to the step after that.
-While no pause is asked for, a step costs a worker one number written and one read.
+The processes that watch the workers ask for a pause every ten minutes, and before a run is stopped.
+Workers of asynchronous strategies are then at different steps. So each worker that ends a step
+waits until it is known how far the furthest has come, and all continue to the step after that.
+While no pause is asked for, a step costs a worker writing one number and reading one.
 """
 
 from __future__ import annotations
@@ -11,34 +11,34 @@ from __future__ import annotations
 import mmap
 import time
 
-# Places in the memory: how often a pause was asked for, and answered with a step; that step;
-# whether the run is to stop there; when a checkpoint was last written (CLOCK_MONOTONIC, ns).
+# Places in the memory: how often a pause was asked for, and how often answered with a step; that
+# step; whether the run stops there; when a checkpoint was last written (CLOCK_MONOTONIC, ns).
 ASKED, ANSWERED, STEP, STOP, SAVED, WORKERS = range(6)
 POLL = 1e-3  # seconds
 
 
 class Pause:
-    """Messages between the workers of one node and the process that watches over them.
+    """Messages between the workers of one node and the process that watches them.
 
-    Made before the workers are forked, in memory that they share.
+    Create it before forking the workers, which share its memory.
 
     Args:
-        workers: how many there are on this node; each is known by its rank there.
+        workers: number of workers on this node; each is known by its rank there.
     """
 
     def __init__(self, workers: int) -> None:
         self.memory = memoryview(mmap.mmap(-1, 8 * (WORKERS + 2 * workers))).cast("q")
-        # Per worker: the steps that it has ended, and how many pauses it has been through.
+        # Per worker: number of steps that it has ended, and of pauses that it has been through.
         self.ended = self.memory[WORKERS : WORKERS + workers]
         self.passed = self.memory[WORKERS + workers :]
         self.saved()
 
     def due(self, rank: int, step: int) -> bool:
-        """Called by a worker after each step: whether to save now, as all others will.
+        """Return whether to save now, as all others will. A worker asks after each step.
 
         Args:
             rank: among the workers of this node.
-            step: how many it has ended since the run began.
+            step: number of steps that it has ended since the run began.
         """
         self.ended[rank] = step
         request = self.memory[ASKED]
@@ -49,7 +49,7 @@ class Pause:
         return step >= self.memory[STEP]  # later, if none had ended a step when asked
 
     def over(self, rank: int) -> bool:
-        """Called by a worker when all have saved; returns whether to stop."""
+        """Return whether to stop. A worker asks when all have saved."""
         stop = bool(self.memory[STOP])
         # Once all have been through this one, another may be asked for.
         self.passed[rank] = self.memory[ASKED]
@@ -69,16 +69,17 @@ class Pause:
         return any(passed != self.memory[ASKED] for passed in self.passed)
 
     def ask(self, stop: bool) -> int:
-        """Ask for a pause; returns the first step after which there can be one.
+        """Ask for a pause, and return the first step after which it is possible.
 
         A worker writes its step before it reads whether a pause is asked for. So a worker whose
-        step is read here may go on without having seen this, but will see it after the next step.
+        step is read here may continue without having seen the request, but will see it after the
+        next step.
         """
         self.memory[STOP] = stop
         self.memory[ASKED] += 1
         return max(self.ended) + 1
 
     def answer(self, step: int) -> None:
-        """Let all workers go on until they have ended that step."""
+        """Let all workers continue until they have ended that step."""
         self.memory[STEP] = step
         self.memory[ANSWERED] = self.memory[ASKED]

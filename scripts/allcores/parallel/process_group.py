@@ -1,12 +1,12 @@
-"""The process group of the backend `shm`: collectives of torch in shared memory.
+"""The process group of the backend `shm`: torch's collectives in shared memory.
 
-Where ranks share a machine, what each has goes through two blocks of memory that stay in cache:
-every rank copies a part of its tensor into its row, all meet at a barrier, and each reads the rows
-of the others. Machines exchange by gloo: the first rank of each sends and receives for all of its
-own. Collectives that move pieces from one rank to another go through gloo as they are.
+Ranks on one machine exchange data through two blocks of memory that stay in cache. Every rank
+copies a part of its tensor into its row, all meet at a barrier, and each reads the rows of the
+others. Machines exchange by gloo: the first rank of each sends and receives for all of its ranks.
+Collectives that move pieces from one rank to another go through gloo unchanged.
 
-A collective has ended when its call returns, with `async_op`, too: no thread goes on with it beside
-the computation, which would take a core from it.
+A collective has ended when its call returns, also with `async_op`: a thread that continued it in
+the background would take a core from the computation.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ if TYPE_CHECKING:
     from allcores.parallel.world import World
 
 
-# Elements in the rows of all ranks that each rank adds up itself: a second barrier takes longer.
+# Up to so many elements in the rows of all ranks are added up by each rank: a second barrier, for
+# each to add up a slice, takes longer.
 SMALL = 1 << 15
 DTYPES = sorted({kind for kind in vars(torch).values() if isinstance(kind, torch.dtype)}, key=str)
 REDUCING = ("all_reduce", "reduce", "reduce_scatter")
@@ -54,14 +55,16 @@ NAME = "shm"
 
 
 def register() -> None:
-    """Tell torch of the backend, once. torch calls this at `import torch` where the package is
-    installed, by the entry points `torch.backends`."""
+    """Register the backend with torch, once.
+
+    If the package is installed, `import torch` calls this through the entry point `torch.backends`.
+    """
     if dist.is_available() and NAME not in dist.Backend.backend_list:
         dist.Backend.register_backend(NAME, SharedMemoryGroup, devices=["cpu"])
 
 
 def of_workers(world: World, backend: str) -> Any:
-    """The process group of the workers of a World that exchanges by `gloo` or by `shm`."""
+    """Return a process group of the workers of a World, which exchanges by `gloo` or `shm`."""
     if backend == "gloo":
         return world.worker_group
     register()
@@ -69,7 +72,7 @@ def of_workers(world: World, backend: str) -> Any:
 
 
 def _by_gloo(name: str, kind: str) -> Callable[..., Any]:
-    """A method that has gloo make a collective, once all ranks of this machine have come for it."""
+    """Return a method that runs a collective by gloo once all ranks of this machine are there."""
 
     @one_thread
     def collective(self: SharedMemoryGroup, *arguments: Any) -> Any:
@@ -87,7 +90,7 @@ def _by_gloo(name: str, kind: str) -> Callable[..., Any]:
 
 
 def _transfer(name: str) -> Callable[..., Any]:
-    """A method that has gloo begin a transfer between two ranks."""
+    """Return a method that starts a transfer between two ranks by gloo."""
 
     def transfer(self: SharedMemoryGroup, *arguments: Any) -> Any:
         self.exchange.check()
@@ -100,11 +103,11 @@ class SharedMemoryGroup(dist.ProcessGroup):
     """A process group whose ranks may be on one machine or on several.
 
     Args:
-        store: torch's store, of this group alone.
-        timeout: datetime.timedelta, to wait for other ranks.
+        store: torch's store, only for this group.
+        timeout: how long to wait for other ranks.
 
     Raises:
-        exchange.LostRankError: from any collective: another rank has ended or does not come.
+        exchange.LostRankError: from any collective: another rank has ended or did not arrive.
         ValueError: from any collective: ranks call different ones, or with tensors that differ in
             dtype or length.
     """
@@ -162,7 +165,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
 
     @one_thread
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """Give all ranks the tensors of all."""
+        """Give every rank the tensors of all ranks."""
         (outputs_of_all,), (tensor,) = outputs, inputs
         is_even = all(
             output.dtype == tensor.dtype and output.shape == tensor.shape
@@ -176,7 +179,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
 
     @one_thread
     def _allgather_base(self, output: Tensor, tensor: Tensor, opts: Any = None) -> Any:
-        """Give all ranks the tensors of all, one after the other."""
+        """Give every rank the tensors of all ranks, one after the other."""
         self._check_lengths(output, tensor)
         if self._has_machines or not (is_moved_here(output) and is_moved_here(tensor)):
             return self._allgather_base_by_gloo(output, tensor)
@@ -184,20 +187,20 @@ class SharedMemoryGroup(dist.ProcessGroup):
         return Done([output])
 
     def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """Give all ranks several tensors of all; outputs: for each rank its tensors."""
+        """Give every rank several tensors of all ranks; `outputs` has a list for each rank."""
         for position, tensor in enumerate(inputs):
             self.allgather([[of_rank[position] for of_rank in outputs]], [tensor])
         return Done([tensor for of_rank in outputs for tensor in of_rank])
 
     def allgather_into_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """_allgather_base() of several tensors."""
+        """Call _allgather_base() for several tensors."""
         for output, tensor in zip(outputs, inputs, strict=True):
             self._allgather_base(output, tensor)
         return Done(outputs)
 
     @one_thread
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any) -> Any:
-        """Give each rank what is combined of one tensor of every rank's list."""
+        """Give rank r the combination of the tensors r in all ranks' lists."""
         (output,), (of_all,) = outputs, inputs
         is_even = [part.shape for part in of_all] == [output.shape] * self.size()
         if not is_even or not is_combined_here([output], opts.reduceOp):
@@ -207,7 +210,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
 
     @one_thread
     def _reduce_scatter_base(self, output: Tensor, tensor: Tensor, opts: Any) -> Any:
-        """reduce_scatter() of one tensor of each rank, cut into equal parts."""
+        """Call reduce_scatter() for one tensor of each rank, cut into equal parts."""
         self._check_lengths(tensor, output)
         if not is_combined_here([output], opts.reduceOp):
             return self._reduce_scatter_base_by_gloo(output, tensor, opts)
@@ -215,7 +218,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
         return Done([output])
 
     def reduce_scatter_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any) -> Any:
-        """_reduce_scatter_base() of several tensors."""
+        """Call _reduce_scatter_base() for several tensors."""
         for output, tensor in zip(outputs, inputs, strict=True):
             self._reduce_scatter_base(output, tensor, opts)
         return Done(outputs)
@@ -253,7 +256,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
     recv_anysource = _transfer("recv_anysource")
     all_to_all_single = alltoall_base
 
-    # torch asks a group that is written in Python for its names by these.
+    # torch asks groups written in Python for their names by these.
     def getBackendName(self) -> str:  # noqa: N802
         return NAME
 
@@ -267,19 +270,19 @@ class SharedMemoryGroup(dist.ProcessGroup):
     group_name = property(getGroupName)
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """How long collectives wait for other ranks from now on, a datetime.timedelta."""
+        """Set how long collectives wait for other ranks from now on."""
         self.exchange.barrier.timeout = timeout.total_seconds()
         for group in filter(None, (self.gloo, self.across)):
             group._set_default_timeout(timeout)
 
     def shutdown(self) -> None:
-        """Let go of what the group shares."""
+        """Release what the group shares."""
         self.exchange.close()
 
     abort = shutdown
 
     def __del__(self) -> None:
-        # A group that could not be made has no exchange; at the end of Python modules are gone.
+        # A group that could not be created has no exchange; when Python exits, modules are gone.
         if "exchange" in vars(self) and not sys.is_finalizing():
             self.exchange.close()
 
@@ -295,7 +298,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
             )
 
     def _meet(self, kind: str, description: Any = UNKNOWN) -> None:
-        """Meet the ranks of this machine, which must have come for the same."""
+        """Meet the ranks of this machine, and check that all run the same collective."""
         exchange, own = self.exchange, (KINDS.index(kind), *description)
         exchange.begin(*own)
         exchange.meet()
@@ -305,7 +308,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
             exchange.end()
             raise ValueError(
                 f"rank {self.own_rank} calls {_said(*own)}, "
-                f"but rank {self.ranks[other]} {_said(*theirs[: len(own)])}"
+                f"but rank {self.ranks[other]} calls {_said(*theirs[: len(own)])}"
             )
 
     def _combine(self, kind: str, tensor: Tensor, operation: Any, root: Any = EVERY) -> None:
@@ -325,7 +328,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
                 self.exchange.end()
 
     def _combine_slices(self, rows: Any, operation: Any) -> None:
-        """Have each rank combine its slice of the rows, in the first of them."""
+        """Combine this rank's slice of the rows into the first one, as all ranks do."""
         place, count, length = self.exchange.place, len(rows), rows.shape[1]
         mine = rows[:, length * place // count : length * (place + 1) // count]
         combine(mine, mine[0], operation, None if self._has_machines else self.size())

@@ -23,7 +23,7 @@ class LocalRendezvous:
     """A file without a name: on one machine everything stays on the loopback interface.
 
     Attributes:
-        file: descriptor of what memfd_create(2) made. Nothing is left of it, however the run ends.
+        file: descriptor from memfd_create(2). Nothing is left of it, however the run ends.
     """
 
     file: int
@@ -42,10 +42,10 @@ class LocalRendezvous:
 
 @dataclass(frozen=True)
 class RendezvousOverNodes:
-    """torch's TCPStore, served by rank 0 on a port that the system chose.
+    """torch's TCPStore, served by rank 0 on a port chosen by the system.
 
-    The store does not authenticate anybody. Its keys begin with a secret, so that no process uses
-    another run's by mistake; this does not keep out somebody who listens on the network.
+    The store does not authenticate clients. Its keys begin with a secret, so that no process uses
+    another run's store by mistake. This does not keep out somebody who listens on the network.
 
     Attributes:
         address, port: of the store.
@@ -61,7 +61,7 @@ class RendezvousOverNodes:
 
     @classmethod
     def create(cls, nodes: Nodes) -> Any:
-        """To be called by all launchers: node 0 tells the others."""
+        """Create the rendezvous on every launcher; node 0 sends its address to the others."""
         listener: socket.socket | None = None
         if nodes.node == 0:
             listener = socket.create_server((nodes.address, 0), backlog=1024)

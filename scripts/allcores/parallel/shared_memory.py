@@ -16,28 +16,28 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-# Bytes that can be handed out. A file takes memory where something has been written only, and on
-# the NUMA node of the process that was the first to write there.
+# Bytes that can be handed out. A file takes memory only where something has been written, on the
+# NUMA node of the process that wrote there first.
 RESERVED = 1 << 40
 
 
 class SharedMemory:
-    """Hands out tensors that all processes of a run see.
+    """Memory for tensors that all processes of a run see.
 
-    Made before the processes are forked. The memory is an anonymous file (memfd_create(2)): it has
-    no name in /dev/shm that could be left behind or collide, nor the limit that containers put on
-    that folder, and it is gone with the last process.
+    Create it before forking the processes. The memory is an anonymous file (memfd_create(2)). It
+    has no name in /dev/shm that could be left behind or collide, is not subject to the limit that
+    containers set on that folder, and is gone with the last process.
     """
 
     def __init__(self) -> None:
         self.file = os.memfd_create("allcores")
         os.ftruncate(self.file, RESERVED)
-        # A file of its own: closing any descriptor of a locked file would give up the lock.
+        # A separate file, since closing any descriptor of a locked file would release the lock.
         self.lock_file = os.memfd_create("allcores-lock")
         self.size = 0
 
     def zeros(self, shape: Any, dtype: torch.dtype) -> Tensor:
-        """A tensor of zeros; every process has to ask for the same tensors in the same order."""
+        """Return a tensor of zeros. All processes must request the same ones in the same order."""
         length = math.prod(shape) * dtype.itemsize
         length += -length % mmap.PAGESIZE
         memory = mmap.mmap(self.file, length, offset=self.size)
@@ -51,7 +51,7 @@ class SharedMemory:
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the one lock of the run; the kernel frees it when its holder dies."""
+        """Hold the one lock of the run; the kernel releases it when its holder dies."""
         fcntl.lockf(self.lock_file, fcntl.LOCK_EX)
         try:
             yield

@@ -1,21 +1,21 @@
-"""Watch over the ranks of a run: which failed first, or keeps the others waiting?
+"""Watch the ranks of a run, and find the one that failed first or keeps the others waiting.
 
-On several nodes each launcher watches over its own ranks; node 0 judges. They send each other:
+On several nodes, each launcher watches its own ranks, and node 0 decides. They send each other:
 
-    message          value, with which a launcher tells node 0
+    message          its meaning or value, from a launcher to node 0
     ----------------------------------------------------------------------------------------------
-    signs            how its ranks are, every second: a list of Sign
+    signs            the state of its ranks, every second: a list of Sign
     done             all its ranks have ended well
     failed           a rank has failed: the Failure
-    interrupted      the name of the signal by which it was told to stop
+    interrupted      the name of the signal that asked it to stop
     reached          the answer to `pause`: the first step after which its workers can pause
     pause over       its workers have saved, and train again
 
-    message          value, with which node 0 tells the others
+    message          its meaning or value, from node 0 to the others
     ----------------------------------------------------------------------------------------------
     alive            every second
     ended            the run has failed: the error
-    pause            all workers are to save; then they stop, if a signal of that name asks for it
+    pause            all workers have to save, and then to stop if the value is the name of a signal
     pause after      the step after which all workers pause
 """
 
@@ -44,35 +44,35 @@ if TYPE_CHECKING:
     from allcores.parallel.pause import Pause
 
 
-# How often a launcher looks for progress (seconds).
+# How often a launcher checks for progress (seconds).
 LOOK = 1.0
-# Phases in which a rank waits for others, and those in which it works alone: a rank in an exchange,
-# whose phases each strategy names itself, does both. The rank that hangs is likely at work alone.
-TOGETHER = ("sum", "broadcast", "barrier", "end")  # of an allcores.run(), which all go through
+# Phases in which a rank waits for others, and those in which it works alone. In an exchange, whose
+# phases each strategy names itself, it does both. A rank that hangs is probably working alone.
+TOGETHER = ("sum", "broadcast", "barrier", "end")  # of an allcores.run(); all ranks enter them
 WAITING, ALONE = ("wait", "checkpoint", *TOGETHER), ("data", "compute", "update")
-# Ranks that are all in TOGETHER, and do not come any further for so long, never will (seconds).
+# Ranks that are all in TOGETHER and make no progress for so long never will (seconds).
 IN_VAIN = 30.0
 # When one rank dies, the others' complaints about it arrive within this time (seconds).
 GRACE = 0.5
-# And those of other nodes, after that, within this time.
+# The complaints of other nodes arrive within this time after that (seconds).
 FROM_NODES = 2.0
 # A launcher that has been silent for so long has died, or its node has (seconds). It is counted in
-# looks: time for which this process itself was suspended is no silence of the other.
+# looks, since the other was not silent while this process itself was suspended.
 SILENCE = 8.0
-# How long workers that are to stop may take to end their step and save (seconds).
+# How long workers may take to end their step and save when they have to stop (seconds).
 STOPPING = 25.0
 
 
 @dataclass(frozen=True)
 class Sign:
-    """What a launcher sees of a rank that is running.
+    """What a launcher sees of a running rank.
 
     Attributes:
         title: its rank and what it does.
-        pid: of its process.
-        beat: when it entered the phase, as its node counts time; changes while there is progress.
+        pid: that of its process.
+        beat: when it entered the phase, by its node's clock; changes while there is progress.
         silent: seconds since then.
-        is_stopped: whether it has been stopped, by SIGSTOP, say.
+        is_stopped: whether it has been stopped, for example by SIGSTOP.
     """
 
     title: str
@@ -84,16 +84,15 @@ class Sign:
 
 
 class Supervisor:
-    """Watches until every rank of a run, on all nodes, has ended well.
+    """The watcher of a run, until every rank on all nodes has ended well.
 
     Args:
-        ranks: of this node, rank -> (process, pipe on which it reports how it ended).
+        ranks: rank -> (process, pipe on which it reports how it ended), of this node.
         title: function of a rank that returns its name in messages.
-        heartbeats: the heartbeat.Heartbeats of these ranks, in their order.
-        pause: the pause.Pause of this node's workers.
-        nodes: the nodes.Nodes.
-        timeout: seconds without any progress of any rank after which the run is given up.
-        save_every: seconds after which a checkpoint is due; None: nobody saves on demand.
+        heartbeats: those of these ranks, in their order.
+        pause: that of this node's workers.
+        timeout: seconds without progress in any rank after which the run fails.
+        save_every: seconds after which a checkpoint is due; None: workers do not save on demand.
     """
 
     def __init__(
@@ -115,10 +114,10 @@ class Supervisor:
         self.before: list[tuple[int, float]] | None = None
         self.have_ended = False
         self.woken = os.eventfd(0, os.EFD_CLOEXEC)  # by a signal
-        self.furthest: dict[int, int] = {}  # node -> step, of those who have answered to a Pause
+        self.furthest: dict[int, int] = {}  # node -> step, of those that have answered to a pause
         # Nodes with a pause; node 0 lists all, another node only itself.
         self.pausing: set[int] = set()
-        self.signal: str | None = None  # name of the one that stops the run
+        self.signal: str | None = None  # name of the signal that stops the run
         self.stop_until = math.inf
 
     def watch(self) -> None:
@@ -130,7 +129,7 @@ class Supervisor:
             KeyboardInterrupt: a signal asked to stop; the workers have saved, if they could.
         """
         for link in self.nodes.links:
-            link.unheard = -JOINING  # it may begin later
+            link.unheard = -JOINING  # it may start later
         handlers = {}
         if self.save_every is not None:
             handlers = {
@@ -156,7 +155,7 @@ class Supervisor:
         os.eventfd_write(self.woken, 1)
 
     def _waits_for_nodes(self) -> bool:
-        """Whether other nodes go on: node 0 ends last."""
+        """Return whether other nodes are still running: node 0 ends last."""
         return self.nodes.node == 0 and not all(link.is_done for link in self.nodes.links)
 
     def _look(self) -> None:
@@ -169,7 +168,7 @@ class Supervisor:
                 self._take(links[source], *links[source].receive())
             elif source in self.pipes:
                 self._read(source)
-        # A process that a model has started keeps the sentinel of its rank, which may have ended.
+        # A process started by a model keeps the sentinel of its rank open after the rank has ended.
         sentinels = [key for key, rank in self.running.items() if self._status(rank) is not None]
         ended = [self.running.pop(sentinel) for sentinel in sentinels]
         self.have_ended = self.have_ended or bool(ended)
@@ -183,7 +182,7 @@ class Supervisor:
             for link in links.values():
                 link.unheard += LOOK
                 if link.unheard > SILENCE:
-                    raise RankFailedError(f"{link.title} was not heard of for {SILENCE:g} s")
+                    raise RankFailedError(f"{link.title} has been silent for {SILENCE:g} s")
         self._save_or_stop()
 
     def _read(self, pipe: Any) -> None:
@@ -195,7 +194,7 @@ class Supervisor:
             del self.pipes[pipe]
 
     def _status(self, rank: int) -> int | None:
-        """The exit status of a rank; None: it has not ended."""
+        """Return the exit status of a rank, None if it has not ended."""
         process, _ = self.ranks[rank]
         return process.exitcode
 
@@ -210,7 +209,10 @@ class Supervisor:
             self._read(pipe)
 
     def _tell(self, message: Any, value: Any = None) -> None:
-        """Tell node 0, or on node 0 all others; who is gone is noticed when listened to."""
+        """Send a message to node 0, or from node 0 to all others.
+
+        Receiving from a node shows whether it is gone.
+        """
         for link in self.nodes.links:
             with contextlib.suppress(RankFailedError):
                 link.send(message, value)
@@ -240,7 +242,7 @@ class Supervisor:
                 self.pausing.discard(link.node)
 
     def _fail(self, *known: Any) -> None:
-        """End the run with the weightiest failure; the others are complaints about it."""
+        """Raise the weightiest failure; the others are complaints about it."""
         time.sleep(GRACE)
         complaints = self._complaints() if self.nodes.node == 0 else []
         found = [*known, *complaints, *self._own_failures()]
@@ -253,7 +255,7 @@ class Supervisor:
         raise worst.error
 
     def _own_failures(self) -> Iterator[Failure]:
-        """The Failure of each rank of this node that has failed.
+        """Yield the Failure of each rank of this node that has failed.
 
         A killed rank sends nothing; the others then complain about their lost connection.
         """
@@ -264,7 +266,7 @@ class Supervisor:
                 yield failure
 
     def _complaints(self) -> list[Failure]:
-        """The Failures of other nodes, each of which waits for the complaints of its ranks, too."""
+        """Return the Failures of other nodes, which also wait for the complaints of their ranks."""
         complaints: list[Failure] = []
         links = {link.connection: link for link in self.nodes.links}
         deadline = time.monotonic() + FROM_NODES
@@ -281,8 +283,10 @@ class Supervisor:
         return complaints
 
     def _judge(self) -> None:
-        """Check that some rank has made progress. Counts looks, not seconds: time for which this
-        process itself was stopped is not idle time."""
+        """Check that some rank has made progress.
+
+        Counts looks, not seconds: while this process itself was stopped, the ranks were not idle.
+        """
         signs = [self._sign(place, rank) for place, rank in enumerate(self.ranks)]
         signs = [sign for sign in signs if sign]
         if self.nodes.node:
@@ -309,7 +313,7 @@ class Supervisor:
         return Sign(self.title(rank), process.pid, phase, when, silent, is_stopped)
 
     def _save_or_stop(self) -> None:
-        """Have the workers save what they have, if it is time to or they are to stop."""
+        """Have the workers save if a checkpoint is due or they have to stop."""
         if self.save_every is None:
             return
         if self.signal and self.stop_until == math.inf:
@@ -327,9 +331,9 @@ class Supervisor:
             self._pause()
 
     def _pause(self) -> None:
-        """Ask all nodes for a pause if one is due, and answer once all have said how far they are.
+        """Ask all nodes for a pause if one is due, and answer once all have reported their step.
 
-        Not before the previous one is over on every node: a worker would take the new one for it.
+        The previous pause has to be over on every node, or a worker would take the new one for it.
         """
         stopping = self.signal is not None
         is_due = self.save_every is not None and self.pause.age > self.save_every
@@ -345,10 +349,10 @@ class Supervisor:
 
 
 def _failure(process: Any, report: Any, title: Any) -> Failure | None:
-    """The Failure of a rank, or None.
+    """Return the Failure of a rank, None if it has not failed.
 
     Args:
-        report: its Report; None: it has made none.
+        report: what it reported; None: nothing yet.
     """
     if process.exitcode is not None and process.exitcode < 0:
         how = how_it_ended(process.exitcode)
@@ -359,14 +363,17 @@ def _failure(process: Any, report: Any, title: Any) -> Failure | None:
     if report and report.cause:
         return Failure(RankFailedError(f"{title} failed:\n{report.cause}"), 2, report.when)
     if process.exitcode is not None and not report:
-        # As os._exit() does, in a model or a library.
+        # For example by os._exit() in a model or a library.
         text = f"{title} {how_it_ended(process.exitcode)} before its training did"
         return Failure(RankFailedError(text), 2, 0.0)
     return None
 
 
 def _who_hangs(signs: Any, seconds: float) -> str | None:
-    """Which rank keeps the others waiting: a stopped one, or the first that fell silent at work."""
+    """Describe the rank that keeps the others waiting.
+
+    It is a stopped one, or the first that fell silent at work.
+    """
 
     def order(sign: Any) -> tuple[Any, ...]:
         is_waiting, is_alone = sign.phase in WAITING, sign.phase in ALONE
@@ -381,11 +388,11 @@ def _who_hangs(signs: Any, seconds: float) -> str | None:
 
 
 def _is_stopped(pid: int) -> bool:
-    """Whether a process has been stopped, by SIGSTOP, say (proc_pid_stat(5))."""
+    """Return whether a process has been stopped, for example by SIGSTOP (proc_pid_stat(5))."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
 
 
 def title(rank: int, workers: int, nodes: Nodes) -> str:
-    """The name of a rank in messages."""
+    """Return the name of a rank in messages."""
     name = f"worker {rank} (rank {rank})" if rank < workers else f"server (rank {rank})"
     return name if nodes.count == 1 else f"{name} on node {nodes.node} ({platform.node()})"

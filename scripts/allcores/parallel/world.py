@@ -1,4 +1,4 @@
-"""World: this process among those of its run."""
+"""World: a process's view of the others of its run."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ TCP_BYTES = struct.Struct("=120xQQ")
 
 @dataclass
 class World:
-    """This process among those of its run: ranks 0 .. workers - 1 train, those after them serve.
+    """A process's view of the others of its run: ranks 0 .. workers - 1 train, later ones serve.
 
     Each node has the same number of workers, with successive ranks. Memory and barriers are for the
     processes of one node, messages for all.
 
     Attributes:
         threads: intra-op threads of this process.
-        pins: the cores that this process is kept to; None: any.
+        pins: the cores that this process is pinned to; None: any.
         nodes: number of nodes.
         clock: seconds per phase of this process.
         shared: memory and a lock that all processes of this node share.
         worker_barrier: barrier of the workers of this node.
-        pause: when the workers are to save.
+        pause: when the workers have to save.
         worker_group: torch's process group of the workers.
         across_group: process group of the workers with the same rank on their nodes.
     """
@@ -56,7 +56,7 @@ class World:
     pins: list[int] | None = None
     nodes: int = 1
     clock: Clock = field(default_factory=Clock)
-    # A World without others, as of a test or a single process, has none of these.
+    # A World without others, as in a test or a single process, has none of these.
     shared: SharedMemory = None  # type: ignore[assignment]
     worker_barrier: Barrier = None  # type: ignore[assignment]
     pause: Pause = None  # type: ignore[assignment]
@@ -84,32 +84,32 @@ class World:
         """Sum a tensor over the workers, in place, and return it.
 
         Args:
-            group: by which of their process groups; None: gloo's.
+            group: which of their process groups to use; None: gloo's.
         """
         if self.workers > 1:
             dist.all_reduce(tensor, group=group or self.worker_group)
         return tensor
 
     def new_group(self, ranks: Iterable[int], backend: str = "gloo") -> Any:
-        """A further process group of torch's, in whose making every process takes part."""
+        """Create another of torch's process groups. Every process has to take part."""
         return dist.new_group(list(ranks), timeout=COLLECTIVE_TIMEOUT, backend=backend)
 
     def sum(self, number: float) -> float:
-        """The sum of a float over the workers."""
+        """Return the sum of a number over the workers."""
         return float(self.all_reduce(torch.tensor([number], dtype=torch.float64)))
 
     def begin_all_reduce_across_nodes(self, tensor: Tensor) -> Any:
-        """Begin to sum a tensor, in place, over the workers with this rank on their nodes.
+        """Start summing a tensor, in place, over the workers with this rank on their nodes.
 
-        Each worker of a node uses separate connections; wait() on what this returns.
+        Each worker of a node uses separate connections. Call wait() on what this returns.
         """
         return dist.all_reduce(tensor, group=self.across_group, async_op=True)
 
     def sent_between_nodes(self) -> int:
-        """Bytes that all workers and servers together have sent to other nodes so far."""
+        """Return how many bytes all workers and servers have sent to other nodes so far."""
         sent, received = _traffic_between_machines()
-        # Where there are servers, one end of each connection is a worker's; what workers send each
-        # other, losses and the statistics of norm layers, then counts twice, and is little.
+        # With servers, one end of each connection is a worker's. What workers send each other,
+        # losses and the statistics of norm layers, then counts twice, but it is little.
         count = sent + (received if self.servers else 0)
         return int(self.all_reduce(torch.tensor([count])))
 
@@ -125,32 +125,32 @@ class World:
             tensor.detach().copy_(part.view_as(tensor))
 
     def broadcast(self, value: Any) -> Any:
-        """The `value` of rank 0, tensors and plain values, on every worker."""
+        """Return the `value` of rank 0, tensors and plain values, on every worker."""
         box = [value]
         if self.workers > 1:
             dist.broadcast_object_list(box, src=0, group=self.worker_group)
         return box[0]
 
     def gather(self, value: Any) -> list[Any] | None:
-        """On rank 0 the `value` of every worker, in their order; None on the others."""
+        """Return the `value` of every worker, in order, on rank 0; None on the others."""
         values = [value] * self.workers if self.rank == 0 else None
         if self.workers > 1:
             dist.gather_object(value, values, dst=0, group=self.worker_group)
         return values
 
     def send(self, tensor: Tensor, rank: int, tag: int = 0) -> Any:
-        """Begin to send a tensor to a rank; wait() on what this returns before changing it."""
+        """Start sending a tensor to a rank. wait() on what this returns before changing it."""
         return _all().send([tensor], rank, tag)
 
     def receive(self, tensor: Tensor, rank: int, tag: int = 0) -> Any:
-        """Begin to receive a tensor from a rank; wait() on what this returns before using it.
+        """Start receiving a tensor from a rank. wait() on what this returns before using it.
 
         Tensors of one sender and tag arrive in the order in which they were sent.
         """
         return _all().recv([tensor], rank, tag)
 
     def receive_from_any(self, tensor: Tensor) -> int:
-        """Receive a tensor with tag 0 from whoever sends one, and return that rank."""
+        """Receive a tensor with tag 0 from any rank, and return that rank."""
         return dist.recv(tensor)
 
     def send_value(self, value: Any, rank: int) -> None:
@@ -163,12 +163,11 @@ class World:
         return box[0]
 
     def barrier_on_node(self) -> None:
-        """Wait for the workers of this node; all see afterwards what each has written to shared
-        memory."""
+        """Wait for the workers of this node. Each then sees what all wrote to shared memory."""
         self.worker_barrier.wait(self.rank_on_node)
 
     def barrier(self) -> None:
-        """Wait for every worker; those of a node see what each has written to shared memory."""
+        """Wait for all workers. Those of a node then see what all wrote to shared memory."""
         self.barrier_on_node()
         if self.nodes > 1:
             if self.rank_on_node == 0:
@@ -176,7 +175,7 @@ class World:
             self.barrier_on_node()
 
     def join(self, rendezvous: Any) -> None:
-        """Form the gloo process groups, on ports chosen by the system.
+        """Create the gloo process groups, on ports chosen by the system.
 
         Args:
             rendezvous: a rendezvous.LocalRendezvous or RendezvousOverNodes.
@@ -205,18 +204,20 @@ class World:
 
 
 def _all() -> Any:
-    """The process group of all ranks."""
+    """Return the process group of all ranks."""
     return dist.group.WORLD
 
 
 def _traffic_between_machines() -> tuple[int, int]:
-    """(sent, received): bytes over all open TCP connections of this process that lead to another
-    machine, as the kernel counts them."""
+    """Return (sent, received): bytes over this process's open TCP connections to other machines.
+
+    The kernel counts them.
+    """
     sent = received = 0
     for file in Path("/proc/self/fd").iterdir():
         try:
             is_socket = os.readlink(file).startswith("socket:")  # noqa: PTH115 - no such path
-        except FileNotFoundError:  # the descriptor by which the folder itself was read
+        except FileNotFoundError:  # the descriptor that read the folder itself
             continue
         if not is_socket:
             continue
@@ -225,9 +226,9 @@ def _traffic_between_machines() -> tuple[int, int]:
                 continue
             try:
                 other = connection.getpeername()[0]
-            except OSError:  # it listens
+            except OSError:  # a listening socket
                 continue
-            if other != connection.getsockname()[0]:  # within a machine both have one address
+            if other != connection.getsockname()[0]:  # within a machine, both addresses are equal
                 information = connection.getsockopt(
                     socket.IPPROTO_TCP, socket.TCP_INFO, TCP_BYTES.size
                 )

@@ -1,1 +1,1 @@
-"""One file per strategy of sharing the work; base.py holds the contract."""
+"""Strategies for sharing the work, one per file; base.py contains the contract."""

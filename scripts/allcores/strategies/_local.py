@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class LocalStrategy(Strategy):
-    """Workers' weights differ during an epoch; at its end all take the average."""
+    """A strategy whose workers' weights differ during an epoch and are averaged at its end."""
 
     flat: Flat
 

@@ -23,11 +23,11 @@ GRADIENT, SQUARES = 1, 2
 
 
 class ServedStrategy(Strategy):
-    """Servers hold the weights and the optimizer, each for its slice of the vector.
+    """A strategy whose servers hold the weights and the optimizer, each for a slice of the vector.
 
-    Workers and servers send to each other only, and servers, if gradients are clipped, the squares
-    of their norms. A request is a message of three numbers: its kind, a learning rate and a version
-    of the weights.
+    Workers exchange with servers only. If gradients are clipped, servers also send each other the
+    squares of their norms. A request is a message of three numbers: its kind, a learning rate and
+    a version of the weights.
     """
 
     flat: Flat
@@ -62,7 +62,7 @@ class ServedStrategy(Strategy):
             self.restore_server(state["servers"][self.world.rank - self.world.workers])
 
     def state_of_server(self) -> dict[str, Any]:
-        """The state that only this server has."""
+        """Return the state that only this server has."""
         return {"optimizer": self.optimizer.state_dict()}
 
     def restore_server(self, state: dict[str, Any]) -> None:
@@ -70,7 +70,7 @@ class ServedStrategy(Strategy):
         self.optimizer.load_state_dict(state["optimizer"])
 
     def _add_up_slices(self, squares: Tensor) -> Any:
-        """On a server: the sum over the slices of all servers, which make one update together."""
+        """On a server, return the sum over the slices of all servers, which update together."""
         all_squares = squares.repeat(len(self.servers))
         exchanges = [
             exchange
@@ -96,12 +96,12 @@ class ServedStrategy(Strategy):
         self.world.send(message, server).wait()
 
     def ask(self, server: int, kind: int) -> Any:
-        """Send a request to a server and return the value that it answers."""
+        """Send a request to a server and return its answer."""
         self.request(server, kind)
         return self.world.receive_value(server)
 
     def requests(self) -> Any:
-        """Yield (worker, kind, lr, version) of each request until one is STOP; answer STATE."""
+        """Yield (worker, kind, lr, version) of each request until STOP; answer those for STATE."""
         message = torch.empty(3, dtype=torch.float64)
         while True:
             self.world.clock.enter("wait")

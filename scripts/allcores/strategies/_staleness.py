@@ -1,4 +1,4 @@
-"""Staleness: how many updates came between the reading of weights and the update made from them."""
+"""Staleness: how many updates came between reading weights and the update computed from them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 
-# The last bin counts all larger values, too.
+# The last bin also counts all larger values.
 BINS = 256
 
 
 class Staleness:
-    """Counts updates by their staleness."""
+    """Numbers of updates by their staleness."""
 
     def __init__(self) -> None:
         self.counts = torch.zeros(BINS, dtype=torch.int64)
@@ -20,12 +20,12 @@ class Staleness:
         self.counts[min(staleness, BINS - 1)] += 1
 
     def take(self) -> Any:
-        """How many updates there were of each staleness, (BINS,) int64, since the last call."""
+        """Return how many updates of each staleness, (BINS,) int64, came since the last call."""
         counts, self.counts = self.counts, torch.zeros_like(self.counts)
         return counts
 
 
 def as_list(counts: Any) -> list[int]:
-    """The counts without the empty bins at the end."""
+    """Return the counts without the empty bins at the end."""
     filled = counts.nonzero()
     return counts[: int(filled[-1]) + 1 if len(filled) else 0].tolist()

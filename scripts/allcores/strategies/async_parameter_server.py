@@ -2,15 +2,15 @@
 
 As in parameter_server.py, servers hold the weights and the optimizer, each for a slice of the
 vector. But no worker waits for another: a server applies each gradient as it arrives, to weights
-that have changed since the worker pulled them. Every n_push steps a worker pushes the mean of its
-gradients, every n_pull steps it pulls the weights; in between it makes plain gradient steps with
-its own copy. With n weights each worker sends n / n_push numbers per step and receives n / n_pull.
+that have changed since the worker pulled them. A worker pushes the mean of its gradients every
+n_push steps and pulls the weights every n_pull steps. In between it makes plain gradient steps with
+its own copy. With n weights, each worker sends n / n_push numbers per step and receives n / n_pull.
 
 Guarantees: no update is lost, and at the end of an epoch all have been applied and all workers hold
-the servers' weights. What comes out depends on timing. With one worker that pushes and pulls at
-every step it is serial training.
+the servers' weights. The result depends on timing. With one worker that pushes and pulls at every
+step, it is serial training.
 
-How many updates others made between pull and push, the staleness, is counted by the servers.
+The servers count the staleness: how many updates others made between pull and push.
 
 Dean et al. 2012, "Large Scale Distributed Deep Networks".
 """
@@ -119,7 +119,7 @@ class AsyncParameterServer(ServedStrategy):
         self.pushed = 0
 
     def record(self) -> dict[str, Any]:
-        """How many gradients were pushed, and applied with each staleness; every server counts."""
+        """Return how many gradients were pushed and applied with each staleness, at all servers."""
         counts = sum(self.ask(server, REPORT) for server in self.servers)
         return {"pushed": self.pushed_by_all * len(self.servers), "staleness": as_list(counts)}
 

@@ -13,9 +13,9 @@ may use of `world` (parallel.world.World):
     world.send_value, receive_value, receive_from_any    for servers; see _servers.py
     world.barrier(), .barrier_on_node()                  wait until every worker is here
     world.shared.zeros(shape, dtype)   a tensor that all processes of the run on this node see
-    world.shared.lock                  which one of them at a time can hold
-    world.begin_all_reduce_across_nodes(tensor)          of the same workers of all nodes; wait()
-    world.clock.enter("communicate")   from here on time counts as that phase, until the next one;
+    world.shared.lock                  a lock that one of them at a time can hold
+    world.begin_all_reduce_across_nodes(tensor)          over workers of one rank_on_node; wait()
+    world.clock.enter("communicate")   from here on, time counts as that phase, until the next one;
                                        the loop itself enters "data", "compute" and "wait"
 
 parallel.flat.Flat makes one vector of all weights, and one of all gradients.
@@ -39,43 +39,42 @@ if TYPE_CHECKING:
     from allcores.parallel.world import World
 
 
-# What torch's optimizers keep as a tensor of no dimension; a parameter may have none, either.
+# What torch's optimizers keep as a tensor without dimensions. The shape alone does not show this,
+# since a parameter may also have no dimensions.
 NUMBERS = {"step", "mu_product", "eta", "mu"}
 
 
 class Strategy:
-    """What the training loop may call on any strategy.
+    """The base of strategies: what the training loop may call on any of them.
 
     Constructor: Strategy(model, make_optimizer, world, *, options...), called on every rank with
-    equal weights; make_optimizer(parameters) gives the optimizer that the config asks for, which
-    clips gradients if the config says so: parallel/optimizers.py says how if a process has only a
-    part of the gradient. The loss of each worker is weighted by its share of the batch, so
-    that the *average* of the workers' gradients is the gradient of the global batch.
+    equal weights. make_optimizer(parameters) returns the optimizer that the config asks for, which
+    clips gradients if the config does; see parallel/optimizers.py for processes that have only a
+    part of the gradient. The loss of each worker is weighted by its share of the batch, so that the
+    *average* of the workers' gradients is the gradient of the global batch.
 
-    Learning rate of asynchronous strategies, the same for all of them: an update that stands for a
-    part of a global batch is made with that part of the learning rate. With W workers, each
-    worker's gradient is applied with lr / W: a round of W updates moves the weights as far as one
-    update of serial training with lr.
+    All asynchronous strategies scale the learning rate: an update for a part of a global batch uses
+    that part of the learning rate. With W workers, each worker's gradient is applied with lr / W,
+    so that a round of W updates moves the weights as far as one update of serial training with lr.
 
     Attributes:
         model: what the loop calls forward on.
         trained: the module whose weights step() updates.
         flat: the Flat whose parts the optimizer updates; None: it updates the parameters.
-        one_node: True for one whose workers have to be on one machine.
-        one_worker: True for a strategy that never uses a second worker.
-        equals_serial: a promise that the tests hold it to: "with one worker" it ends with the
-            weights of serial training, bit for bit; "always": with several, too, up to rounding
-            (of models without batch norm and dropout, whose weights all get a gradient in every
-            step). None: nothing is promised.
-        element_wise: True for one that updates the model as one vector, which suits optimizers
-            that treat every element alone, and weights of one dtype.
-        reference: True for one that does not compute on the cores: it is studied once, whatever the
+        one_node: True if its workers have to be on one machine.
+        one_worker: True if it never uses a second worker.
+        equals_serial: a promise that the tests check. "with one worker": it ends with the weights
+            of serial training, bit for bit. "always": with several workers as well, up to rounding,
+            for models without batch norm and dropout whose weights all get a gradient in every
+            step. None: nothing is promised.
+        element_wise: True if it updates the model as one vector, which suits optimizers that treat
+            every element alone, and weights of one dtype.
+        reference: True if it does not compute on the cores. It is then studied once, whatever the
             number of cores.
-        asynchronous: True for one whose workers do not wait for each other; its record() says how
-            stale the updates were. All others end, by default, with the same bits every time,
+        asynchronous: True if its workers do not wait for each other. Its record() then contains the
+            staleness of the updates. By default, all others end with the same bits every time,
             resumed or not.
-
-        look: its colour and marker in figures; None: those of the palette that are free.
+        look: its colour and marker in figures; None: free ones of the palette.
 
     Options are the keyword arguments of __init__, with defaults. Names, options, the
     attributes above and ALLOWED (what an option may be: a tuple of values, or the least number) are
@@ -101,10 +100,10 @@ class Strategy:
     def create(
         cls, model: nn.Module, make_optimizer: OptimizerMaker, world: World, **options: Any
     ) -> Strategy:
-        """Make the strategy; Alone, if it equals serial training and has nobody to exchange with.
+        """Create the strategy, or Alone if it equals serial training and is the only process.
 
-        So a lone worker pays for no vector of gradients, no bucket and no copy. With options the
-        strategy itself is made, since they may ask for more.
+        So a lone worker pays for no vector of gradients, no bucket and no copy. With options, the
+        strategy itself is created, since they may ask for more.
         """
         if cls.is_alone(world.size, options):
             return Alone(model, make_optimizer, world)
@@ -112,13 +111,13 @@ class Strategy:
 
     @classmethod
     def is_alone(cls, processes: int, options: Any) -> bool:
-        """Whether create() gives Alone for so many processes."""
+        """Return whether create() returns Alone for so many processes."""
         can_be = cls.equals_serial and not cls.asynchronous and not cls.one_worker
         return bool(processes == 1 and can_be and not options)
 
     @classmethod
     def refusal(cls, model: nn.Module, **options: Any) -> str | None:
-        """Why this strategy cannot train a model, in words; None: no reason is known.
+        """Return why this strategy cannot train a model; None: no reason is known.
 
         Args:
             model: after a backward().
@@ -139,44 +138,45 @@ class Strategy:
         missing = [name for name, parameter in trained.items() if parameter.grad is None]
         option = cls.option_for_missing_gradients(**options)
         if missing and option:
-            return f"waits for the gradient of every weight, and {missing[0]} gets none: {option}"
+            return f"waits for the gradient of every weight, and {missing[0]} gets none; {option}"
         return None
 
     @classmethod
     def option_for_missing_gradients(cls, **options: Any) -> str | None:
-        """Which option allows weights without a gradient, in words; None: none is needed, their
-        gradient counts as zero. Momentum and weight decay then go on, where serial training would
-        leave such a weight alone."""
+        """Return what to do about weights without a gradient; None: their gradient counts as zero.
+
+        Momentum and weight decay then still change such a weight, which serial training would not.
+        """
         return None
 
     def step(self, lr: float) -> None:
-        """Gradient in, next weights out: update with learning rate lr and clear the gradient.
+        """Update the weights with learning rate lr, and clear the gradient.
 
-        By default what backward() leaves is the gradient to apply.
+        By default, the gradient that backward() has left is applied.
         """
         self.update(lr)
         self.clear()
 
     def accumulating(self) -> AbstractContextManager[Any]:
-        """Context in which backward() only adds to the gradient that a later step() applies."""
+        """Return a context in which backward() only adds to the gradient of a later step()."""
         return contextlib.nullcontext()
 
     def synchronize(self) -> None:
-        """At the end of an epoch, make this worker's weights the final ones, equal on all workers.
+        """Make this worker's weights the final ones of an epoch, equal on all workers.
 
         Batch-norm statistics are averaged over the workers: each has seen its own shards only.
         """
         self.world.average(buffer for buffer in self.module.buffers() if buffer.is_floating_point())
 
     def record(self) -> dict[str, Any]:
-        """Further plain values to record of the epoch that ended; called on rank 0 only."""
+        """Return further plain values to record of the epoch that ended; called on rank 0 only."""
         return {}
 
     def state(self) -> dict[str, Any]:
-        """All that a resumed run needs, as tensors and plain values; called on rank 0 only.
+        """Return all that a resumed run needs, as tensors and plain values; called on rank 0 only.
 
-        "optimizer" has what the optimizer keeps of each parameter, by the parameter's name and in
-        its shape: so any strategy whose state has it restores that of another one.
+        "optimizer" contains what the optimizer keeps of each parameter, by the parameter's name and
+        in its shape. So any strategy whose state contains it can restore that of another one.
         """
         return {"model": self.module.state_dict(), "optimizer": self.optimizer_state()}
 
@@ -186,7 +186,7 @@ class Strategy:
         self.restore_optimizer(state["optimizer"])
 
     def optimizer_state(self) -> dict[str, Any]:
-        """Name of each parameter -> key -> value; tensors in the parameter's shape, or of one."""
+        """Return parameter name -> key -> value; tensors have its shape or a single element."""
         states = self.optimizer.state
         return {
             name: {key: shaped_as(parameter, value) for key, value in states[part].items()}
@@ -204,17 +204,17 @@ class Strategy:
                 }
 
     def _updated(self) -> list[tuple[str, Tensor, Tensor]]:
-        """(name of a parameter, the parameter, the tensor that the optimizer updates) of all."""
+        """Return (name, parameter, tensor that the optimizer updates) of all parameters."""
         named = dict(self.trained.named_parameters())
         if self.flat is None:
             return [(name, parameter, parameter) for name, parameter in named.items()]
         names = {parameter: name for name, parameter in named.items()}
         filled = [parameter for parameter in self.flat.parameters if parameter.numel()]
-        pairs = zip(filled, self.flat.parts, strict=False)  # of no weights there is an empty part
+        pairs = zip(filled, self.flat.parts, strict=False)  # without weights, one part is empty
         return [(names[parameter], parameter, part) for parameter, part in pairs]
 
     def state_of_worker(self) -> dict[str, Any]:
-        """The state that only this worker has, in the middle of an epoch."""
+        """Return the state that only this worker has, in the middle of an epoch."""
         return {"buffers": dict(self.module.named_buffers())}
 
     def restore_worker(self, state: dict[str, Any]) -> None:
@@ -237,20 +237,22 @@ class Strategy:
         self.optimizer.step()
 
     def collect(self) -> None:
-        """Before step(): have the gradient where step() looks for it, though somebody has called
-        zero_grad(), as the training loop does not."""
+        """Move the gradient to where step() looks for it; called before step().
+
+        It may be elsewhere if zero_grad() was called, which the workflow's loop does not do.
+        """
         if self.flat:
             self.flat.collect()
 
     def clear(self) -> None:
-        """Have no gradient, as zero_grad() does in more time."""
+        """Drop the gradient, faster than zero_grad()."""
         groups = [self.flat.parameters] if self.flat else []
         groups = groups or [group["params"] for group in self.optimizer.param_groups]
         for parameter in itertools.chain(*groups):
             parameter.grad = None
 
     def state_per_weight(self) -> list[Tensor]:
-        """The tensors in the optimizer's state that hold a number per weight."""
+        """Return the tensors in the optimizer's state that hold a number per weight."""
         values = [value for state in self.optimizer.state.values() for value in state.values()]
         return [value for value in values if torch.is_tensor(value) and value.dim()]
 
@@ -267,18 +269,20 @@ class Alone(Strategy):
 
 
 def shaped_as(parameter: Tensor, value: Any) -> Any:
-    """What an optimizer keeps of a parameter's part of a vector, as a view in its shape; other
-    values as they are."""
+    """Return what an optimizer keeps of a part of a vector as a view in the parameter's shape.
+
+    Other values are returned unchanged.
+    """
     if torch.is_tensor(value) and value.shape == (parameter.numel(),):
         return value.as_strided(parameter.shape, parameter.stride(), value.storage_offset())
     return value
 
 
 def lined_up(parameter: Tensor, key: str, value: Any) -> Any:
-    """A copy of what shaped_as() gave as it was, (n,) in the order of the parameter's memory.
+    """Undo shaped_as(): return a copy, (n,) in the order of the parameter's memory.
 
     Args:
-        key: the name by which an optimizer keeps the value.
+        key: the name under which the optimizer keeps the value.
     """
     if not torch.is_tensor(value):
         return value

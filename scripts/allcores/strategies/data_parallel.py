@@ -1,8 +1,7 @@
 """torch's nn.DataParallel, the built-in that many programs try first.
 
-It splits a batch over the threads of one process, one per *GPU*. Without a GPU there is nothing to
-split over: it calls the model as it is. So on a CPU it is serial training, one process, and this
-strategy is here to show just that.
+It splits a batch over the threads of one process, one per *GPU*. Without a GPU, it calls the model
+as it is. So on a CPU it is serial training in one process, which this strategy is here to show.
 
 https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParallel.html
 """

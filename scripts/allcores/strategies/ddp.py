@@ -1,18 +1,18 @@
 """torch's DistributedDataParallel on gloo, the standard way of synchronous data parallelism.
 
-Gradients are gathered into buckets; as soon as backward() has filled one, gloo all-reduces it while
-backward() goes on. Every worker then applies the same averaged gradient. With W workers and n
-weights each worker sends 2 (W - 1) / W * n numbers per step, through loopback TCP on one machine.
+Gradients are gathered into buckets. As soon as backward() has filled one, gloo all-reduces it while
+backward() continues. Every worker then applies the same averaged gradient. With W workers and n
+weights, each worker sends 2 (W - 1) / W * n numbers per step, through loopback TCP on one machine.
 
 `backend: shm` exchanges in shared memory instead (see parallel/process_group.py), while backward()
 waits.
 
-A communication hook sends less and rounds more: `fp16` and `bf16` halve the bytes; `powersgd` sends
-a matrix of a x b numbers as two of a x rank and rank x b, and keeps what was lost for the next step
-(Vogels et al. 2019; it is not saved, a resumed run begins with nothing kept).
+A communication hook sends less and rounds more. `fp16` and `bf16` halve the bytes. `powersgd` sends
+a matrix of a x b numbers as two of a x rank and rank x b, and adds what was lost to the next step
+(Vogels et al. 2019). What was lost is not saved: a resumed run begins without it.
 
-Guarantees: every worker applies the same gradient, so all hold the same weights after each step,
-without a hook those of serial training up to rounding.
+Guarantees: every worker applies the same gradient, so all hold the same weights after each step.
+Without a hook, they are those of serial training up to rounding.
 
 Li et al. 2020, "PyTorch Distributed: Experiences on Accelerating Data Parallel Training".
 """
@@ -40,16 +40,16 @@ ALLOWED = {
     "hook": ("none", "fp16", "bf16", "powersgd"),
     "powersgd_rank": 1,
 }
-# For so many times of backward() PowerSGD sends whole gradients, the least that torch allows; the
-# first of them is that of _arrange_buckets().
+# In so many calls of backward(), the fewest that torch allows, PowerSGD sends whole gradients. The
+# first is that of _arrange_buckets().
 POWERSGD_WARM_UP = 2
 
 
 class DDP(Strategy):
     """Average the gradients over the workers inside backward(), then update locally.
 
-    `find_unused_parameters: true` is for models in which a weight does not always take part; it
-    costs a walk through the graph of each step.
+    `find_unused_parameters: true` is for models in which some steps do not use a weight. It costs a
+    walk through the graph of each step.
 
     The phase "communicate" is what backward() does not hide: from the gradient of the first
     parameter, the last to be computed, to the end of backward().
@@ -79,7 +79,7 @@ class DDP(Strategy):
             forward_sync_buffers=False,
             bucket_cap_mb=bucket_mb,
             find_unused_parameters=find_unused_parameters,
-            gradient_as_bucket_view=True,  # one copy of the gradients less
+            gradient_as_bucket_view=True,  # saves one copy of the gradients
         )
         if hook != "none":
             self.model.register_comm_hook(*_hook(hook, powersgd_rank))
@@ -97,8 +97,8 @@ class DDP(Strategy):
         """Run one backward(), of a loss that is always 0.
 
         DDP rearranges its buckets after the first backward(), and the place of a gradient decides
-        in which order the workers' parts of it are added. A resumed run has to add in the order of
-        one that never stopped, so both begin with the final buckets.
+        in which order the workers' parts of it are added. A resumed run has to add in the same
+        order as one that never stopped, so both begin with the final buckets.
         """
         own = vars(self.module).get("forward")
         self.module.forward = lambda: sum(
@@ -119,7 +119,8 @@ class DDP(Strategy):
         if not self.is_exchanged:
             raise ValueError(
                 "the gradient was not averaged over the workers: call forward() of the strategy's "
-                "model (shared.model), and the last one before a step outside of accumulating()"
+                "model (shared.model), and make the last call before a step outside of "
+                "accumulating()"
             )
         self.is_exchanged = False
         super().step(lr)
@@ -128,11 +129,11 @@ class DDP(Strategy):
     def option_for_missing_gradients(
         cls, *, find_unused_parameters: bool = False, **options: Any
     ) -> str | None:
-        return None if find_unused_parameters else "expected find_unused_parameters: true"
+        return None if find_unused_parameters else "set find_unused_parameters: true"
 
 
 def _hook(name: Any, rank: int) -> Any:
-    """The state and the function of one of torch's communication hooks."""
+    """Return the state and the function of one of torch's communication hooks."""
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 
     if name == "powersgd":
@@ -141,5 +142,5 @@ def _hook(name: Any, rank: int) -> Any:
         )
         return state, powerSGD_hook.powerSGD_hook
     compress = getattr(default_hooks, f"{name}_compress_hook")
-    # torch refuses a hook named bf16_compress_hook without a GPU; gloo can add such numbers up.
+    # Without a GPU, torch refuses a hook named bf16_compress_hook, although gloo can add up bf16.
     return None, lambda state, bucket: compress(state, bucket)

@@ -1,13 +1,13 @@
 """Gossip: every worker trains by itself and averages with its two neighbours, from scratch.
 
-The workers stand in a ring. After each step a worker replaces its weights by the average of its own
-and its neighbours'. Nothing is ever summed over all workers, yet all are drawn to the common
-average, the slower the larger the ring. With n weights each worker sends 2 n numbers per step (n
-with two workers), to two others, however many there are.
+The workers form a ring. After each step, a worker replaces its weights with the average of its own
+and its neighbours'. Nothing is ever summed over all workers, yet all approach the common average,
+more slowly in a larger ring. With n weights, each worker sends 2 n numbers per step to its two
+neighbours (n with two workers), however many workers there are.
 
 Guarantees: workers differ during an epoch. At its end all take the average of all weights and of
-the optimizer's state, so that there is one model to score, ship and resume from. With one worker it
-is serial training.
+the optimizer's state, so that there is one model to score, ship and resume from. With one worker,
+it is serial training.
 
 Lian et al. 2017, "Can Decentralized Algorithms Outperform Centralized Algorithms?" (D-PSGD).
 """

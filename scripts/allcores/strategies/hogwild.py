@@ -1,25 +1,26 @@
 """Hogwild: updates without locks in shared memory, from scratch.
 
-All workers compute with one vector of weights in shared memory. Each applies its own gradient to it
-as soon as it has it, whatever the others are doing: they may read weights that are half updated,
-and when two update a number at the same time, one update may be lost. This is rare, and training
-tolerates it. Nothing is sent.
+All workers compute with one vector of weights in shared memory. Each applies its own gradient as
+soon as it is computed, whatever the others are doing. They may read half-updated weights, and when
+two update a number at the same time, one update may be lost. This is rare, and training tolerates
+it. Nothing is sent.
 
-The optimizer's state (momentum, Adam's moments) is each worker's own, of its own gradients, and
-averaged at the end of an epoch. `state: shared` puts it into shared memory as well, one for all,
-updated in the same lock-free way. That suits momentum. It can break Adam: a worker may divide a
-first moment that others have just raised by the root of a second moment that it read before, and
-where that was zero the update ruins the weight. Combine `state: shared` with `locked: true` then.
+Each worker keeps its own optimizer state (momentum, Adam's moments), computed from its own
+gradients and averaged at the end of an epoch. `state: shared` keeps one state for all in shared
+memory, updated in the same lock-free way. That suits momentum. It can break Adam: a worker may
+divide a first moment that others have just raised by the root of a second moment that it read
+before. Where that was zero, the update ruins the weight. With Adam, combine `state: shared` with
+`locked: true`.
 
-Batch-norm statistics are each worker's own, too, and averaged at the end of an epoch: they follow
-the samples that a worker has seen and take no part in its gradients.
+Batch-norm statistics are also each worker's own and averaged at the end of an epoch. They follow
+the samples that a worker has seen and do not enter its gradients.
 
 `locked: true` lets one worker update at a time, which loses no update and shows what locks cost.
 
 Guarantees: at the end of an epoch all updates have been made and all workers hold the same weights.
-What comes out depends on timing. With one worker it is serial training.
+The result depends on timing. With one worker, it is serial training.
 
-How many updates others began between reading weights and updating them, the staleness, is counted.
+Staleness is counted: how many updates others began between reading weights and updating them.
 
 Recht et al. 2011, "Hogwild!: A Lock-Free Approach to Parallelizing Stochastic Gradient Descent".
 """
@@ -71,7 +72,7 @@ class Hogwild(Strategy):
         self.has_own_state = state == "own"
         self.to_share = not self.has_own_state
         self.staleness = Staleness()
-        # Each worker counts its updates in a place of its own, so that no count is lost.
+        # Each worker counts its updates in its own place, so that no count is lost.
         self.updates = world.shared.zeros((world.workers,), torch.int64)
         self.updates_read = 0
         world.barrier()  # every worker has written the initial weights
@@ -92,7 +93,7 @@ class Hogwild(Strategy):
     def _share_state(self) -> None:
         """Put the optimizer's state into shared memory.
 
-        torch's optimizers make it in their first update, here that of rank 0; the others wait.
+        torch's optimizers create it in their first update, here that of rank 0; the others wait.
         """
         self.optimizer.load_state_dict(self.world.broadcast(self.optimizer.state_dict()))
         for state in self.optimizer.state.values():

@@ -1,9 +1,9 @@
-"""Local SGD: every worker trains by itself, and every so many steps all average, from scratch.
+"""Local SGD: every worker trains by itself, and all average every few steps, from scratch.
 
-Each worker updates its own copy of the weights with its own gradients; after `every` steps all
-replace theirs by the average. The optimizer's state (momentum, Adam's moments) stays each worker's
-own and is averaged at the end of an epoch. With W workers and n weights each worker sends
-2 (W - 1) / W * n numbers per average, one `every`-th of that per step.
+Each worker updates its own copy of the weights with its own gradients. After `every` steps, all
+replace theirs with the average. Each worker keeps its own optimizer state (momentum, Adam's
+moments), which is averaged at the end of an epoch. With W workers and n weights, each worker sends
+2 (W - 1) / W * n numbers per average, and 1 / `every` of that per step.
 
 `backend: shm` exchanges in shared memory instead of by gloo (see parallel/process_group.py).
 
@@ -11,7 +11,7 @@ own and is averaged at the end of an epoch. With W workers and n weights each wo
 while the weights change fastest.
 
 Guarantees: all workers hold the same weights after each average and at the end of an epoch. With
-`every: 1` and an update that is linear in the gradient (SGD, with momentum, too) they are those of
+`every: 1` and an update that is linear in the gradient (SGD, also with momentum), they are those of
 serial training up to rounding.
 
 Stich 2019, "Local SGD Converges Fast and Communicates Little"; Lin et al. 2020, "Don't Use Large
@@ -72,4 +72,4 @@ class LocalSGD(LocalStrategy):
 
     def restore(self, state: dict[str, Any]) -> None:
         super().restore(state)
-        self.steps = state.get("steps", 0)  # other strategies count none
+        self.steps = state.get("steps", 0)  # other strategies do not count steps

@@ -1,10 +1,10 @@
 """Synchronous parameter servers, from scratch.
 
-Servers, processes of their own, hold the weights and the optimizer, each for a slice of the vector.
-In every step each worker pushes its gradient; a server that has those of all workers averages them,
-updates its slice and answers with the new weights. With W workers, S servers and n weights each
-worker sends n numbers and receives n per step, each server W / S * n both ways: one server is soon
-the bottleneck, several share the load.
+Servers are separate processes that hold the weights and the optimizer, each for a slice of the
+vector. In every step, each worker pushes its gradient. A server that has those of all workers
+averages them, updates its slice and answers with the new weights. With W workers, S servers and n
+weights, each worker sends and receives n numbers per step, and each server W / S * n. So one server
+is soon the bottleneck; several share the load.
 
 Guarantees: all workers hold the same weights after each step, those of serial training up to
 rounding.

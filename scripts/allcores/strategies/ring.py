@@ -1,13 +1,14 @@
 """Synchronous data parallelism over a ring all-reduce, from scratch.
 
-The vector is cut into as many chunks as there are workers, and each worker talks to its neighbours
-only. Reduce-scatter: W - 1 times everybody passes a chunk on to the right, adding its own part of
-it on the way, until each worker has one chunk that all have added to. All-gather: W - 1 times more
-the finished chunks go around. With W workers and n weights each worker sends 2 (W - 1) / W * n
-numbers per step, less than 2 n however many workers there are; that is the least possible.
+The vector is cut into as many chunks as there are workers, and each worker exchanges only with its
+neighbours. Reduce-scatter: W - 1 times, each worker passes a chunk to the right, and adds its own
+part to the one that it receives, until each has one chunk that all have added to. All-gather: the
+finished chunks are passed around, again W - 1 times. With W workers and n weights, each worker
+sends 2 (W - 1) / W * n numbers per step, less than 2 n however many workers there are. That is the
+least possible.
 
 Guarantees: every worker applies the same averaged gradient, bit for bit, so all hold the same
-weights after each step, those of serial training up to rounding.
+weights after each step. They are those of serial training up to rounding.
 
 Patarasuk and Yuan 2009, "Bandwidth optimal all-reduce algorithms for clusters of workstations";
 Baidu 2017, "Bringing HPC techniques to deep learning".
@@ -29,17 +30,16 @@ if TYPE_CHECKING:
     from allcores.parallel.world import World
 
 
-# A larger chunk goes in pieces, so that one is added while the next arrives. Smaller pieces do not
-# pay: each is a message more, 0.1 ms on a machine where 16 MiB take 14.
+# A larger chunk is sent in pieces, so that one is added while the next arrives. Smaller pieces do
+# not pay: each costs a message, 0.1 ms on a machine where 16 MiB take 14 ms.
 PIECE_BYTES = 16 << 20
 
 
 class RingAverage:
-    """Average one vector over the workers, in place, repeatedly.
+    """The average of one vector over the workers, repeatedly and in place.
 
     Args:
         vector: (n,), any floating dtype, any length; shape and dtype are the same on all workers.
-        world: world.World.
         piece_bytes: most bytes to send at a time.
     """
 
@@ -64,10 +64,10 @@ class RingAverage:
         self.sends: list[Any] = []
 
     def reduce_scatter(self) -> None:
-        """Afterwards the chunk to the right of mine, which arrived last, holds the average."""
+        """Average the chunk to the right of mine, which arrives last."""
         rank, workers = self.world.rank, self.world.workers
         # All receives are posted before anything is sent, so that no send waits for its receiver.
-        # The receives of the all-gather can be posted, too: a finished chunk arrives only after my
+        # The receives of the all-gather can also be posted: a finished chunk arrives only after my
         # part of it has been sent.
         self.to_add = self._receive(rank, self.inbox)
         self.to_gather = self._receive(rank + 1, self.chunks)
@@ -77,7 +77,7 @@ class RingAverage:
             piece.div_(workers)
 
     def all_gather(self) -> None:
-        """Afterwards all chunks hold the average."""
+        """Pass the averaged chunks around, so that all workers have all of them."""
         self._pass_around(self.world.rank + 1, self.to_gather)
         for send in self.sends:
             send.wait()

@@ -1,22 +1,22 @@
 """Synchronous data parallelism in shared memory, from scratch: no sockets, no copies.
 
-All workers of a machine compute with one vector of weights, and each one's backward() puts its
-gradient where the others can read it. When all have, each worker averages its slice of the
-gradients and updates that slice of the weights; when all have, all go on. So averaging and updating
-are shared out, too, and there is one copy of the weights and of the optimizer's state, not one per
-worker. Nothing is sent: with W workers and n weights each reads n numbers of gradients per step and
-writes n / W weights.
+All workers of a machine compute with one vector of weights, and backward() puts each worker's
+gradient where the others can read it. When all gradients are there, each worker averages its slice
+of them and updates that slice of the weights. When all slices are updated, all workers continue. So
+averaging and updating are also divided among the workers, and there is one copy of the weights and
+of the optimizer's state, not one per worker. Nothing is sent: with W workers and n weights, each
+reads n numbers of gradients per step and writes n / W weights.
 
-A slice is worked through in blocks that a cache can hold: averaged and updated before they leave
-it.
+A slice is processed in blocks that fit into a cache. Each is averaged and updated before it leaves
+the cache.
 
-On several nodes it has two levels. Within a node it is as above, up to the average; then worker r
-of a node, which has slice r, adds up that slice with the workers r of the other nodes, over their
-own connections, before it updates it. So a node sends each number once (twice, with many nodes: a
+Several nodes work on two levels. Within a node, slices are averaged as above. Worker r of a node,
+which has slice r, then sums that slice with the workers r of the other nodes, over their own
+connections, before it updates it. So a node sends each number once (twice with many nodes, as in a
 ring all-reduce), however many workers it has, and all of them send at the same time.
 
-Guarantees: all workers hold the same weights after each step, there being only one set of them;
-they are those of serial training up to rounding.
+Guarantees: all workers hold the same weights after each step, since there is only one set of them.
+They are those of serial training up to rounding.
 
 The optimizer's work is divided as in Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward
 Training Trillion Parameter Models", stage 1, whose all-gather is not needed here.
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from allcores.parallel.world import World
 
 
-# Small enough to stay in cache, large enough that what an optimizer does once per call is little.
+# Small enough to stay in cache, large enough that an optimizer's overhead per call is small.
 BLOCK_BYTES = 2 << 20
 
 
@@ -47,7 +47,7 @@ class Block(NamedTuple):
     """A part of my slice of the vector.
 
     Attributes:
-        gradients: everybody's, (m,) each.
+        gradients: of all workers of the node, (m,) each.
         average: of the gradients, (m,).
         cuts: the block for the optimizer: see Flat.cut().
     """
@@ -99,8 +99,8 @@ class SharedMemory(Strategy):
         length = BLOCK_BYTES // weights.element_size()
         mine = places(weights, workers)[rank]
         size = mine.stop - mine.start
-        # For one block at a time, which stays in cache; or for all, while they are sent between
-        # nodes or until their norm is known.
+        # Memory for one block at a time, which stays in cache; or for all blocks, while they are
+        # sent between nodes or until their norm is known.
         one_by_one = self.world.nodes == 1 and not self.clips
         averages = torch.empty(min(length, size) if one_by_one else size, dtype=weights.dtype)
         blocks = []
@@ -116,17 +116,17 @@ class SharedMemory(Strategy):
         """Write a gradient to shared memory as soon as backward() has computed it.
 
         Letting autograd accumulate the first one there would cost a pass to read what is there, and
-        one to clear it. A second backward() before step() does.
+        one to clear it. A second backward() before step() accumulates there.
         """
         if parameter.grad.requires_grad:
-            raise ValueError("expected gradients without a graph of their own (create_graph)")
+            raise ValueError("expected gradients without a graph; found create_graph=True")
         part = self.flat.gradients[parameter]
         if parameter.grad is not part:
             part.copy_(parameter.grad.detach())
             parameter.grad = part
 
     def step(self, lr: float) -> None:
-        self.flat.collect()  # backward() gives some weights no gradient
+        self.flat.collect()  # backward() may give some weights no gradient
         self.world.clock.enter("wait")
         self.world.barrier_on_node()  # all gradients are there
         (group,) = self.optimizer.param_groups
@@ -143,7 +143,7 @@ class SharedMemory(Strategy):
         self.clear()
 
     def _averaged(self) -> Any:
-        """My blocks, each once its gradient is the average of all workers'."""
+        """Yield my blocks, each once its gradient is averaged over all workers."""
         sums = []
         for block in self.blocks:
             self.world.clock.enter("average")
@@ -159,7 +159,7 @@ class SharedMemory(Strategy):
             yield block
 
     def _add_up_slices(self, squares: Tensor) -> Any:
-        """The sum over the slices, of which every node has all."""
+        """Return the sum over the slices, all of which every node has."""
         return self.world.all_reduce(squares).div_(self.world.nodes)
 
     def _share_state(self) -> None:
@@ -201,12 +201,12 @@ class SharedMemory(Strategy):
         names = {parameter: name for name, parameter in self.module.named_parameters()}
         numbers = {key: 0 * v for key, v in next(iter(states.values())).items() if key in NUMBERS}
         for parameter, place in self.flat.places.items():
-            # Where each weight is updated alone, one without a gradient has no state yet.
+            # A strategy that updates each weight alone keeps no state of one without a gradient.
             none_yet = numbers | {key: torch.zeros_like(parameter) for key in self.shared_state}
             kept = states.get(names[parameter], none_yet)
             others = {key: v for key, v in self.first_state.items() if key != "step"}
             if kept is none_yet and any(torch.any(torch.as_tensor(v)) for v in others.values()):
-                raise ValueError(f"the saved state has nothing of {names[parameter]}")
+                raise ValueError(f"the saved state contains nothing of {names[parameter]}")
             values = {key: lined_up(parameter, key, value) for key, value in kept.items()}
             for where, part in self._cuts():
                 if place.start <= where.start < place.stop:
@@ -219,7 +219,7 @@ class SharedMemory(Strategy):
 
 
 def _add_up(gradients: Any, total: Any) -> None:
-    """Faster than torch.sum(), which goes through several vectors at a time."""
+    """Sum gradients into total, faster than torch.sum(), which reads several vectors at a time."""
     if len(gradients) == 1:
         total.copy_(gradients[0])
     else:
@@ -229,7 +229,7 @@ def _add_up(gradients: Any, total: Any) -> None:
 
 
 def _state_of_a_weight(make_optimizer: OptimizerMaker, dtype: torch.dtype) -> Any:
-    """What an optimizer keeps of a single weight after an update without a gradient."""
+    """Return what an optimizer keeps of a single weight after an update with a zero gradient."""
     weight = torch.nn.Parameter(torch.zeros(1, dtype=dtype))
     weight.grad = torch.zeros_like(weight)
     optimizer = make_optimizer([weight])

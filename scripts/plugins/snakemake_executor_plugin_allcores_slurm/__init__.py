@@ -1,13 +1,14 @@
-"""An executor plugin for Snakemake: `executor: allcores-slurm`, as profiles/slurm has it.
+"""An executor plugin for Snakemake: `executor: allcores-slurm`, as profiles/slurm sets it.
 
-It is the executor of snakemake-executor-plugin-slurm, with methods of its own where that one loses
-jobs: it never stops waiting for those that squeue has forgotten, gives all up in an outage of five
-minutes, asks a database that there may not be, and calls a submission failed at a limit that
-passes. What depends on the call is told by follow(): see allcores_study/campaign/slurm_jobs.py.
+It replaces the methods by which the executor of snakemake-executor-plugin-slurm loses jobs. That
+one waits forever for jobs that squeue has forgotten, gives up all jobs in an outage of five
+minutes, queries a database that may not exist, and reports a submission as failed at a temporary
+limit. follow() sets what depends on the invocation: see allcores_study/campaign/slurm_jobs.py.
 
 Snakemake finds a plugin by the name of its module, among all that Python can import. `make` and
-environment.yml have Python look into this folder; a wheel puts it beside the other packages. It
-imports nothing of this project: Snakemake imports it before it knows which copy of that is called.
+environment.yml let Python look into this folder; a wheel puts it beside the other packages. It
+imports nothing of this project, since Snakemake imports it before it knows which copy of the
+project is in use.
 """
 
 import asyncio
@@ -30,9 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Executor", "ExecutorSettings", "common_settings"]
 
-# Seconds until a job that could not be submitted is submitted again: at first, and at most.
+# Seconds until a failed submission is repeated: at first, and at most.
 AGAIN, LONGEST_PAUSE = 5, 60
-SLICE = 0.2  # seconds after which a pause between two looks at jobs asks whether it is over
+SLICE = 0.2  # seconds after which a pause between two looks at jobs checks whether it is over
 
 
 def _with_default(name: str, default: str | int) -> Any:
@@ -43,10 +44,10 @@ def _with_default(name: str, default: str | int) -> Any:
 
 @dataclasses.dataclass
 class ExecutorSettings(SlurmSettings):
-    """Its settings, of which these have other defaults.
+    """The settings of the executor for SLURM, some with other defaults.
 
-    squeue works without an accounting database; no log is deleted, nor a folder into which a job
-    of another call is about to write.
+    squeue works without an accounting database. No log is deleted, nor a folder into which a job
+    of another invocation is about to write.
     """
 
     status_command: str = _with_default("status_command", "squeue")
@@ -55,10 +56,10 @@ class ExecutorSettings(SlurmSettings):
 
 
 class Executor(SlurmExecutor):
-    """Submits jobs and watches them.
+    """An executor that submits jobs to SLURM and watches them.
 
     Attributes:
-        look, submission: see follow(); None: the call has not begun.
+        look, submission: see follow(); None: it was not called yet.
     """
 
     look: Any = None
@@ -74,13 +75,14 @@ class Executor(SlurmExecutor):
         look: "Callable[[Executor, list[SubmittedJobInfo]], AsyncIterator[SubmittedJobInfo]]",
         submission: "Submission",
     ) -> None:
-        """Before the first job: take over what is particular to a call.
+        """Set what depends on the invocation; called before the first job.
 
         Args:
             logs: the folder for the files that SLURM writes.
             look: async function of self and of jobs; yields those that have not ended, and reports
                 the others.
-            submission: has is_transient() of what sbatch said, tell() of it, and is_told_to_end().
+            submission: has is_transient() and tell(), both of a message of sbatch, and
+                is_told_to_end().
         """
         self.slurm_logdir, self.look, self.submission = Path(logs), look, submission
 
@@ -93,24 +95,26 @@ class Executor(SlurmExecutor):
         self, active_jobs: "list[SubmittedJobInfo]"
     ) -> "AsyncIterator[SubmittedJobInfo]":
         """Yield those of these jobs that have not ended, and report the others."""
-        if self.look is None:  # the thread that looks begins before the call
+        if self.look is None:  # the thread that looks starts before follow() is called
             return
         async for job in self.look(self, active_jobs):
             yield job
 
     async def sleep(self) -> None:
-        """Wait until the next look, unless the call ends: else Ctrl-C would wait for it."""
+        """Wait until the next look or the end of the invocation, so that Ctrl-C does not wait."""
         until = time.monotonic() + self.next_seconds_between_status_checks
         while self.wait and time.monotonic() < until:
             await asyncio.sleep(SLICE)
 
     def get_account_arg(self, job: "JobExecutorInterface") -> Iterator[str]:
-        """Leave the account of a job that names none to SLURM, which knows each user's."""
+        """Yield the flag for a job's account; without one, SLURM uses that of the user."""
         return super().get_account_arg(job) if job.resources.get("slurm_account") else iter([""])
 
     def run_job(self, job: "JobExecutorInterface") -> None:
-        """Submit a job; again after a pause, if that failed for a reason that passes: an outage of
-        a minute, or a limit of jobs, would use up all attempts at once."""
+        """Submit a job, and retry after a pause if that failed for a temporary reason.
+
+        Otherwise an outage of a minute, or a limit of jobs, would use up all attempts at once.
+        """
         self.submitting.has_to_wait, pause = True, AGAIN
         while self.submitting.has_to_wait:
             self.submitting.has_to_wait = False

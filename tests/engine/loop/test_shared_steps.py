@@ -104,7 +104,9 @@ def train_a_head(worker, strategy, options, head, file, resume=None):
 def test_state_that_was_never_saved_is_not_made_up(tmp_path):
     file = tmp_path / "one head"
     run(train_a_head, "serial", 0, file, workers=1)
-    with pytest.raises(allcores.RankFailedError, match=r"the saved state has nothing of 1\.weight"):
+    with pytest.raises(
+        allcores.RankFailedError, match=r"the saved state contains nothing of 1\.weight"
+    ):
         run(train_a_head, "shared_memory", 1, tmp_path / "other", file)
 
 

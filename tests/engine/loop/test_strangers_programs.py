@@ -206,7 +206,7 @@ def in_a_pool(_):
 
 def test_a_daemonic_process_is_told_that_it_has_no_workers():
     with multiprocessing.get_context("fork").Pool(1) as pool:
-        assert "as of multiprocessing.Pool" in pool.map(in_a_pool, [0])[0]
+        assert "such as one of multiprocessing.Pool" in pool.map(in_a_pool, [0])[0]
 
 
 @pytest.mark.parametrize("timeout", [0, -1, "5", None, float("nan"), True])

@@ -315,7 +315,7 @@ def test_a_strategy_may_be_a_class_of_ones_own():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"strategy": "shared"}, "expected a strategy of .*, shared_memory; found 'shared'"),
+        ({"strategy": "shared"}, "found 'shared'; expected one of .*, shared_memory"),
         ({"bucket_mb": 3}, "bucket_mb of shared_memory: unknown key; known: none"),
         ({"strategy": "parameter_server"}, "servers=1.* or more; found 0"),
         ({"strategy": "serial"}, "serial uses one worker; found 2"),

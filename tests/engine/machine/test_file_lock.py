@@ -58,7 +58,7 @@ def test_it_is_held_by_what_was_forked_meanwhile(file):
 def test_where_there_are_no_locks_it_says_what_to_do(file, monkeypatch):
     monkeypatch.setattr(fcntl, "flock", fails(errno.ENOSYS))
     monkeypatch.setattr(fcntl, "fcntl", fails(errno.ENOLCK))
-    with file.open("r+") as opened, pytest.raises(OSError, match="locks no files") as error:
+    with file.open("r+") as opened, pytest.raises(OSError, match="does not lock files") as error:
         files.hold(opened)
     assert str(file) in str(error.value)
 

@@ -163,8 +163,8 @@ def test_in_a_network_of_its_own_nothing_is_leased():
     if "unshare" in run.stderr:
         pytest.skip("no network namespace can be made here")
     assert run.stdout == (
-        "not pinned to cores: this container has a network of its own, and does not see the leases "
-        "of others\nNone\n"
+        "not pinned to cores: this container has its own network, so it does not see the leases of "
+        "others\nNone\n"
     )
 
 

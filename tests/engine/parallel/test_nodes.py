@@ -159,7 +159,7 @@ def test_a_node_of_which_nothing_is_heard_ends_the_run(laboratory, silent):
     frozen = [program, *children(program)]
     for process in frozen:
         os.kill(process, signal.SIGSTOP)
-    said = f"node {silent} ({HOST}) was not heard of for 8 s"
+    said = f"node {silent} ({HOST}) has been silent for 8 s"
     assert said in patience.ended(cluster.launchers[1 - silent], 12)
     for process in frozen:
         with contextlib.suppress(ProcessLookupError):  # the first of them may have ended the other
@@ -226,7 +226,7 @@ def test_launchers_find_each_other_and_nobody_else(tmp_path):
     wrong.write_text(json.dumps(old | {"port": address[1]}))
     with socket.create_connection(address), socket.create_connection(address) as dripping:
         dripping.sendall(b"l")  # the other one says nothing at all
-        with pytest.raises(failures.RankFailedError, match="somebody else is there"):
+        with pytest.raises(failures.RankFailedError, match="another process is listening there"):
             meeting(3, 1, wrong, seconds=1)()
         last = meeting(3, 1, file)
         met = [first(), last(), other()]
@@ -240,7 +240,7 @@ def test_launchers_find_each_other_and_nobody_else(tmp_path):
 def test_a_node_that_does_not_come_is_named(tmp_path):
     first, second = (meeting(3, n, tmp_path / "file", seconds=1) for n in (0, 1))
     second()
-    with pytest.raises(failures.RankFailedError, match="node 2 of 3 did not come"):
+    with pytest.raises(failures.RankFailedError, match="node 2 of 3 did not join"):
         first()
     with pytest.raises(failures.RankFailedError, match="did not find node 0: there is no"):
         meeting(2, 1, tmp_path / "file", seconds=0.3)()

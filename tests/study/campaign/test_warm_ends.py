@@ -74,4 +74,4 @@ def test_when_snakemake_ends_nothing_is_left(tmp_path, number):
     wait_for(lambda: not alive(warm), 1)
     assert not list((tmp_path / ".snakemake").glob("warm_process_*"))
     logs = [log.read_text() for log in (project.results / "logs" / "train").rglob("*.log")]
-    assert any("the same call goes on from the last checkpoint" in log for log in logs)
+    assert any("the same command resumes from the last checkpoint" in log for log in logs)

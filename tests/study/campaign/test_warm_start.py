@@ -204,7 +204,7 @@ def test_a_client_that_is_ended_takes_its_run_along(train, laboratory, number):
     asked = number in (signal.SIGTERM, signal.SIGINT)
     wait_for(lambda: not any(map(alive, processes)), 5 if asked else 1)
     if asked:
-        assert "the same call goes on from the last checkpoint" in says(client, status=1)
+        assert "the same command resumes from the last checkpoint" in says(client, status=1)
     # And the warm process goes on.
     says(train(vary(RUN, seed=1), "other"))
 

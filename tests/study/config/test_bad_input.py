@@ -202,7 +202,7 @@ def test_quoted_labels_stay_texts(tmp_path):
         ("plan.py --memory-mb 1", "plan.py: --memory-mb: found 1; expected a number from 100"),
         ("plan.py --memory-mb nan", "plan.py: --memory-mb: found nan; expected a number from 100"),
         ("report.py --config gone --study a --again b", "report.py: [Errno 2] No such file"),
-        (f"report.py --config {__file__} --study a --again b", "test_bad_input.py: is not JSON"),
+        (f"report.py --config {__file__} --study a --again b", "test_bad_input.py: not JSON"),
         ("predict.py run data --threads 0", "predict.py: --threads: found 0; expected a number"),
         ("install.py nothing", "argument GROUP: invalid choice: 'nothing'"),
         ("install.py --help", "GROUP       library, run, rivals, frameworks, test"),

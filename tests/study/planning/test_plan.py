@@ -255,7 +255,7 @@ def test_a_plan_is_made_once(tmp_path):
     assert "measuring 1 of 2: mlp serial w1t1" in progress
     assert f"first: {RUNS // 2} runs" in said
     assert "2 workers, 2 cores" in said
-    assert "Not known here" not in said
+    assert "Not estimated" not in said
     setups = pd.read_csv(project.results / "plan" / "plan.csv")
     assert setups["runs"].sum() == RUNS / 2
     assert (setups["seconds"] > 0).all() and (setups["memory_mb"] > 10).all()
@@ -267,14 +267,14 @@ def test_a_plan_is_made_once(tmp_path):
     project.configure(lambda config: config["studies"]["first"].update(workers=[1, 300]))
     project.configure(lambda config: config["models"]["mlp"].update(batch_size=300))
     said, _ = call(project, "--cores", 300)
-    assert "Not known here: 2 of 6 runs take more cores than" in said
+    assert "Not estimated: 2 of 6 runs take more cores than" in said
     assert "This machine has" in said
     setups = pd.read_csv(project.results / "plan" / "plan.csv")
     assert set(setups["workers"]) == {1}
     wide = {"workers": [300], "strategies": ["ddp"]}
     project.configure(lambda config: config["studies"]["first"].update(wide))
     _, said = call(project, "--cores", 300, expect=1)
-    assert "plan.py: Not known here" in said
+    assert "plan.py: Not estimated" in said
 
 
 def test_what_cannot_be_planned_is_said(tmp_path):
