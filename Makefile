@@ -47,6 +47,7 @@ lint: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/snakefmt --check Snakefile workflow
 	$(BIN)/mypy
+	$(BIN)/python docs/words.py
 	$(BIN)/snakemake --lint
 
 # As on every processor that this one can imitate.

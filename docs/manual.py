@@ -1,8 +1,8 @@
 """Write config/config.yaml's comments and docs/config.md from the schema of a config, and
 docs/commands.md from what the programs say of themselves.
 
-What is configured in config/config.yaml stays; its comments are made anew, and its keys are put in
-the schema's order.
+It rewrites the comments of config/config.yaml and puts its keys in the order of the schema. Their
+values stay.
 """
 
 import inspect

@@ -22,7 +22,7 @@ WORDS = {
     r"\bheld-out parts?\b": "test fold",
     r"\bmade (?:again|anew)\b": "rebuilt",
     r"\b(?:try|tries|tried|trying) out\b": "smoke test, check",
-    r"\bWith it,": "a subject",
+    r"(?-i:^|\. )(?-i:With it,)": "a subject",
     r"\bof whom\b": "who",
     r"\bmiscalled\b|\bthereof\b|\btherein\b|\bwhereof\b": "plain words",
 }

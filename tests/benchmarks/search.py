@@ -138,7 +138,7 @@ if __name__ == "__main__":
         (f"  {titles[way]} / Optuna alone", "x", ratios(timings[way], timings["alone"]))
         for way in HOW
     ]
-    for place, where in enumerate(("inner folds", "held-out parts")):
+    for place, where in enumerate(("inner folds", "test folds")):
         for way in ways:
             means = [100 * scores[place] for scores in SCORES[way]]
             rows.append((f"  mean accuracy on the {where}, {titles[way]}", "%", means))
