@@ -12,7 +12,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -110,9 +110,9 @@ class Exchange:
             self.blocks: Any = torch.frombuffer(self.memory, dtype=torch.uint8, offset=header)
             self.blocks = self.blocks.view(2, count, BLOCK)
         self.views: dict[torch.dtype, Tensor] = {}  # dtype -> its view of blocks
-        spin = SPIN if count <= len(os.sched_getaffinity(0)) else 0
-        self.barrier: Any = WatchedBarrier(self, spin, timeout, signals, arrivals)
+        self.barrier: Any = WatchedBarrier(self, 0, timeout, signals, arrivals)
         self.barrier.wait(self.place)  # every rank has written its process id
+        self.barrier.spin = SPIN if count <= len(_cores_of(self.processes)) else 0
         self.barrier.watch([*self.processes])
 
     def _descriptors(self, store: Any, size: int) -> list[int]:
@@ -252,6 +252,15 @@ class Exchange:
             None
         )
         self.views = {}
+
+
+def _cores_of(processes: Iterable[int]) -> set[int]:
+    """Return the cores of all these processes, each of which may be pinned to its own."""
+    cores: set[int] = set()
+    for process in processes:
+        with contextlib.suppress(OSError):  # it has ended, which the first collective reports
+            cores |= os.sched_getaffinity(process)
+    return cores
 
 
 class WatchedBarrier(Barrier):

@@ -56,6 +56,24 @@ def _join(rank, function, file, count, arguments):
     dist.destroy_process_group()
 
 
+def spinning(rank, pins, folder):
+    os.sched_setaffinity(0, {pins[rank]})
+    group = process_group.SharedMemoryGroup(
+        dist.FileStore(str(folder / "store_of_pinned"), len(pins)), rank, len(pins), timedelta(60)
+    )
+    assert bool(group.exchange.barrier.spin) == (len({*pins}) == len(pins))
+    group.shutdown()
+
+
+@pytest.mark.parametrize("are_apart", [True, False])
+def test_ranks_that_are_pinned_spin_where_each_has_a_core(tmp_path, are_apart):
+    """A rank that is pinned sees one core: those of the others count as well."""
+    cores = sorted(os.sched_getaffinity(0))[:2]
+    if len(cores) < 2:
+        pytest.skip("needs two cores")
+    ranks(2, spinning, tmp_path, cores if are_apart else [cores[0]] * 2, tmp_path)
+
+
 def reductions(rank):
     gloo = dist.new_group(backend="gloo")
     torch.manual_seed(rank)
