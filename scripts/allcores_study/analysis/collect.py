@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from allcores_study.analysis import metrics, selection, tidy
+from allcores_study.analysis import comparison, metrics, selection, tidy
 from allcores_study.data import folds, storage
 from allcores_study.records import fingerprint, identity, run_files
 
@@ -48,6 +49,7 @@ def of_study(study: Study) -> dict[str, pd.DataFrame]:
         "missing": pd.DataFrame({"run": missing, "log": [study.log(path) for path in missing]}),
     }
     frames["predictions"] = predictions_of_all(pairs)
+    frames["runs"] = frames["runs"].merge(_test_samples(frames["predictions"]), "left", tidy.RUN)
     return selection.by_family(study, frames)
 
 
@@ -144,6 +146,13 @@ def predictions_of_all(
         given = frame["probabilities"]
         frame["probabilities"] = given.map(lambda row: np.asarray(row, float), na_action="ignore")
     return frame
+
+
+def _test_samples(predictions: pd.DataFrame) -> pd.DataFrame:
+    """Return a digest of the samples that each run was scored on, equal for equal test folds."""
+    samples = predictions.groupby(tidy.RUN, sort=False)["sample"]
+    digests = samples.agg(lambda of_run: sha256(np.sort(of_run.to_numpy()).tobytes()).hexdigest())
+    return digests.str[:12].rename(comparison.TEST_SAMPLES).reset_index()
 
 
 def utilisation(run: dict[str, Any], files: RunFolder | StoredRun) -> pd.DataFrame:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from allcores_study.analysis.metrics import Metric
 
 SIGNIFICANT = 0.05
+TEST_SAMPLES = "test_samples"  # the column of runs that names which samples a run was scored on
 # What is trained, whatever the setup.
 TRAINED = ["dataset", "model", "schedule", "train_size"]
 # Scores that differ by a smaller share of their scale are equal: the order of additions alone makes
@@ -61,13 +62,30 @@ def interval(runs: pd.DataFrame, metric: Metric) -> tuple[float, float]:
 
     It has the same correction as differences, because folds share training samples.
     """
-    scored = runs[runs["score"].notna()]
+    scored = independent(runs[runs["score"].notna()])
     if len(scored) < 2:
         return math.nan, math.nan
     mean, _, high, _ = corrected_t_test(scored["score"], held_out_per_trained(scored))
     if math.isnan(high):  # without spread
         return math.nan, math.nan
     return within(mean, high - mean, *metric.bounds)
+
+
+def independent(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return runs, those with the same test samples as one row of their means.
+
+    Few groups can be divided in few ways, so that other seeds may have the same folds. Such runs
+    are no further evidence on other samples.
+
+    Args:
+        runs: rows of runs.csv, or pairs of them, of one setup.
+    """
+    is_resampled = len(runs) and runs["split"].iloc[0].startswith("fold")
+    if TEST_SAMPLES not in runs or not is_resampled:
+        return runs
+    counted = ("score", "held_out_samples", "train_samples")
+    means = {name: "mean" for name in runs if name.startswith(counted)}
+    return runs.groupby(TEST_SAMPLES, sort=False).agg({"split": "first"} | means)
 
 
 def within(
@@ -152,6 +170,7 @@ def compare(
     paired = runs.merge(base, on=[*same, *tidy.REPEAT], suffixes=("", "_base"))
     rows = []
     for settings, pairs in paired.groupby(tidy.SETTINGS, sort=False):
+        pairs = independent(pairs)
         differences = without_rounding(pairs["score"], pairs["score_base"], metric)
         mean, low, high, p = corrected_t_test(differences, held_out_per_trained(pairs))
         rows.append(

@@ -16,19 +16,23 @@ if TYPE_CHECKING:
 MOST_CLASSES, MOST_NAMES = 6, 6  # in a list
 
 
-def facts(runs: pd.DataFrame, infos: dict[str, dict[str, Any]]) -> Iterator[tuple[str, str]]:
+def facts(
+    runs: pd.DataFrame, candidates: pd.DataFrame, infos: dict[str, dict[str, Any]]
+) -> Iterator[tuple[str, str]]:
     """Yield (name, fact) for each line.
 
     Args:
-        runs: the tidy CSV with a row per run.
+        runs, candidates: the tidy CSVs with a row per run, and per candidate and choice.
         infos: label of a dataset -> content of its dataset.json.
     """
     for label, info in infos.items():
         yield "data", f"{label}: {_data(info)}"
+    inner = candidates[candidates["chosen"].notna()]
+    more = f", and {inner['inner_folds'].sum():,.0f} on inner folds" if len(inner) else ""
     yield "compared", _compared(runs)
-    yield "runs", _runs(runs)
+    yield "runs", _runs(runs) + more
     yield "machine", _machine(runs)
-    yield "trained", _when(runs)
+    yield "trained", _when(runs, inner)
     first = runs.iloc[0]
     versions = f"Python {first['machine_python']}, torch {first['machine_torch']}"
     yield "software", f"allcores {methods.version()}, {versions}"
@@ -79,9 +83,12 @@ def _machine(runs: pd.DataFrame) -> str:
     return "; ".join(dict.fromkeys(named))
 
 
-def _when(runs: pd.DataFrame) -> str:
+def _when(runs: pd.DataFrame, inner: pd.DataFrame) -> str:
     """Return the day of the first run, and for how long runs were trained, without pauses."""
     day = time.strftime("%Y-%m-%d", time.gmtime(runs["started"].min()))
+    if len(inner):  # when inner runs began and ended is not kept
+        spent = runs["cpu_seconds"].sum() + inner["core_seconds"].sum()
+        return f"{day}, {_duration(spent)} of CPU time"
     seconds, lasted = runs["training_seconds"].sum(), tidy.makespan(runs)
     return f"{day}, {_duration(seconds)} of training in {_duration(lasted)}"
 

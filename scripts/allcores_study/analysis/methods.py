@@ -214,8 +214,9 @@ def _split(rows: pd.DataFrame, facts: Facts, groups: str | None = None) -> str:
     elif rows["ordered"].any():
         how = f"{folds} folds, each scored after training on the earlier ones"
     else:
-        how = f"{facts.stratified}{folds}-fold cross-validation"
-        if rows["grouped"].any():
+        is_grouped = rows["grouped"].any()
+        how = f"{'' if is_grouped else facts.stratified}{folds}-fold cross-validation"
+        if is_grouped:
             how += f", groups{f' ({groups})' if groups else ''} held out as a whole"
     return f"{how}; {trained} training samples, {scored} test samples"
 

@@ -68,6 +68,14 @@ def of_conditions(runs: pd.DataFrame) -> Iterator[str]:
             f"The models were trained in different precisions ({listed}). bf16 rounds, which may "
             "cost accuracy; `precision: fp32` trains all models in fp32."
         )
+    if comparison.TEST_SAMPLES in runs and runs["split"].iloc[0].startswith("fold"):
+        scored = runs[runs["score"].notna()]
+        repeats = scored.groupby([*tidy.SETTINGS, comparison.TEST_SAMPLES]).size()
+        if (repeats > 1).any():
+            yield (
+                "Several seeds have the same folds, as there are few ways to divide the groups. "
+                "Runs with the same test samples count once, as their mean, in tests and intervals."
+            )
     unknown = runs[runs["held_out_unknown"] > 0]
     if len(unknown):
         yield (

@@ -19,7 +19,7 @@ import torch
 from allcores.loop.sharding import count_batches
 from allcores.machine import costs
 from allcores_study.config import registry
-from allcores_study.config.run import Run
+from allcores_study.config.run import ADDITIONS, Run
 from allcores_study.data import folds, storage
 from allcores_study.stacking import losses, optimizers
 from allcores_study.stacking.loop import train
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from allcores.parallel.failures import DivergedError
     from allcores_study.training.run_request import RunRequest
 
+# Keys of ADDITIONS that a stack trains by: of another one, new in the loop, a run trains alone.
+STACKED = {"clip_norm", "ema", "validation", "patience"}
 # Networks with more weights gain nothing. Work is weights times samples times epochs. A run with
 # more work or more steps (some seconds of either) needs checkpoints, which a stack does not have.
 MOST_WEIGHTS, MOST_WORK, MOST_STEPS = 20_000, 1e10, 20_000
@@ -112,6 +114,8 @@ def problem(run: Run) -> str | None:
         return "it computes in bf16"
     if run.crop or run.flip or run.augmentation:
         return "its samples are augmented"
+    if unknown := [key for key in ADDITIONS if key not in STACKED and getattr(run, key)]:
+        return f"stacks do not know `{unknown[0]}`"
     return optimizers.problem(run)
 
 

@@ -65,6 +65,22 @@ def test_it_is_said_in_a_sentence_for_each_finding():
     )
 
 
+def test_seeds_with_the_same_folds_are_no_further_evidence():
+    """As of few groups, which can be divided in few ways."""
+    frame = runs(["best", "near"])
+    once = table(frame).set_index("model").loc["near"]
+    again = pd.concat([frame, frame.assign(seed=1), frame.assign(seed=2)], ignore_index=True)
+    twelve = table(again).set_index("model").loc["near"]
+    assert (once["pairs"], twelve["pairs"]) == (4, 12), "of other folds each counts"
+    assert twelve["p"] < once["p"]
+    known = again.assign(test_samples=again["split"])
+    (row,) = table(known).query("model == 'near'").to_dict("records")
+    for column in ("pairs", "difference", "low", "high", "p", "low_95", "high_95"):
+        assert row[column] == pytest.approx(once[column]), column
+    assert any("same folds" in said for said in verdict.of_conditions(known))
+    assert not any("same folds" in said for said in verdict.of_conditions(again))
+
+
 def test_it_is_known_how_large_a_difference_is_possible():
     made_runs = [made("serial", 1, fold, 0.8, 9.0) for fold in range(4)]
     made_runs += [made("ddp", 2, fold, 0.8 + 0.01 * fold - 0.01, 5.0) for fold in range(4)]

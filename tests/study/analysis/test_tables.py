@@ -169,7 +169,7 @@ def test_how_it_was_split_is_said():
     for rows, how in (
         (RUNS, "stratified 2-fold cross-validation"),
         (by_time, "2 folds, each scored after training on the earlier ones"),
-        (by_group, "stratified 2-fold cross-validation, groups held out as a whole"),
+        (by_group, "2-fold cross-validation, groups held out as a whole"),
     ):
         ((_, said),) = methods._splits(runs_of(rows), [run], FACTS)
         assert said == f"{how}; 100 training samples, 10 test samples"
