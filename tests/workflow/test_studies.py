@@ -87,7 +87,7 @@ def test_what_is_left_open_is_measured_once_and_then_used(tmp_path):
     assert planned["train"] == 4
     assert planned["calibrate"] == 2
     output = project.call("--verbose")
-    assert output.count("Measure how mlp is fastest") == 2
+    assert output.count("Measure the fastest recipe of mlp") == 2
     found = list((project.results / "runs").rglob("metrics.json"))
     assert len(found) == 4
     for file in found:
