@@ -10,7 +10,7 @@ import yaml
 from conftest import ENVIRONMENT, ROOT
 
 from allcores import __version__ as allcores_version
-from allcores_study.analysis import citations
+from allcores_study.analysis import methods
 
 STUDY = """
 models:
@@ -139,7 +139,7 @@ def test_what_it_can_do_is_said(allcores):
 
 def test_how_to_cite_it_is_said_the_same_twice():
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    entry = " ".join(citations.ALLCORES.split())
+    entry = " ".join(methods.ALLCORES.split())
     assert f"{{Version {cited['version']}}}" in entry
     assert f"title = {{{cited['title']}}}" in entry
     assert f"{{{{{cited['authors'][0]['name']}}}}}" in entry

@@ -300,6 +300,9 @@ CONDITIONS = {
     "asynchronous": _is_asynchronous,
     "several_setups": _has_several_setups,
     "timed": _is_timed,
+    "timed_networks": lambda config, settings: (
+        _is_timed(config, settings) and _has_networks(config, settings)
+    ),
     "timed_whole": lambda config, settings: (
         _is_timed(config, settings) and "select" not in settings
     ),

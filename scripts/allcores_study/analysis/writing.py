@@ -20,7 +20,6 @@ import yaml
 
 from allcores.machine import lifetime
 from allcores_study.analysis import (
-    citations,
     collect,
     head,
     methods,
@@ -165,7 +164,7 @@ def _write_report(study: Study, frames: dict[str, Any], again: str) -> list[str]
         ],
         methods=methods.table(frames, study.named_runs, facts, study.infos),
         config=yaml.safe_dump(study.config_part, sort_keys=False),
-        citation=citations.bibtex(
+        citation=methods.bibtex(
             frames, study.named_runs, any(selection.search for selection in study.selections)
         ),
         again=again,

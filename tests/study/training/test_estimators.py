@@ -199,6 +199,7 @@ def test_a_study_of_estimators_has_no_figures_of_epochs():
     config = schema.defaults() | {"models": CONFIG["models"], "studies": {}}
     for models, expected in ((["forest"], set()), (["mlp", "forest"], {"loss", "phases"})):
         config["studies"]["one"] = {"datasets": ["breast_cancer"], "folds": 2, "models": models}
+        config["studies"]["one"]["threads_per_worker"] = [1, 2]
         names = {product.name for product in products.of_study(config, "one")}
         assert names & {"loss_figure", "phases_figure"} == {f"{name}_figure" for name in expected}
 

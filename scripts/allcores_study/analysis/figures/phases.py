@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 TITLE = "where the time goes"
 SECTION = "speed"
-WHEN = "timed"
+WHEN = "timed_networks"
 ORDER = 22
 CAPTION = """
 Time of an epoch by phase, on the first worker. Bars: median seconds per phase, without the first
