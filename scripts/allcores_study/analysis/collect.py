@@ -151,8 +151,15 @@ def predictions_of_all(
 def _test_samples(predictions: pd.DataFrame) -> pd.DataFrame:
     """Return a digest of the samples that each run was scored on, equal for equal test folds."""
     samples = predictions.groupby(tidy.RUN, sort=False)["sample"]
-    digests = samples.agg(lambda of_run: sha256(np.sort(of_run.to_numpy()).tobytes()).hexdigest())
-    return digests.str[:12].rename(comparison.TEST_SAMPLES).reset_index()
+    rows = [
+        dict(zip(tidy.RUN, run, strict=True)) | {comparison.TEST_SAMPLES: _digest(of_run)}
+        for run, of_run in samples
+    ]
+    return pd.DataFrame(rows, columns=[*tidy.RUN, comparison.TEST_SAMPLES])
+
+
+def _digest(samples: pd.Series) -> str:
+    return sha256(np.sort(samples.to_numpy()).tobytes()).hexdigest()[:12]
 
 
 def utilisation(run: dict[str, Any], files: RunFolder | StoredRun) -> pd.DataFrame:

@@ -62,6 +62,7 @@ def spinning(rank, pins, folder):
         dist.FileStore(str(folder / "store_of_pinned"), len(pins)), rank, len(pins), timedelta(60)
     )
     assert bool(group.exchange.barrier.spin) == (len({*pins}) == len(pins))
+    group.barrier().wait()  # none ends before the others have seen its cores
     group.shutdown()
 
 
