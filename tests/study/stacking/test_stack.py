@@ -287,6 +287,13 @@ def test_what_cannot_be_stacked_says_why(laboratory, changes, why):
     assert why in reasons[0]
 
 
+def test_a_run_with_a_key_that_stacks_do_not_know_trains_alone(monkeypatch):
+    """As one that is new in the loop: a stack would ignore it."""
+    monkeypatch.setattr(stacking, "STACKED", stacking.STACKED - {"ema"})
+    assert stacking.problem(vary(PLAIN, ema=0.8)) == "stacks do not know `ema`"
+    assert stacking.problem(PLAIN) is None
+
+
 def test_a_layer_that_gets_other_shapes_is_not_stacked():
     """A linear layer of a signal, which has a dimension more."""
     model = of_stack.Deep((1, 6), 3)
