@@ -36,8 +36,12 @@ def unknown_labels(config: dict[str, Any]) -> Iterator[Problem]:
     for name, study in config["studies"].items():
         study = schema.defaults("studies") | study
         for section, singular in SINGULAR.items():
-            known = [*config.get(section, {}), *SECTIONS.get(section, dict)()]
+            built_in = SECTIONS.get(section, dict)()
+            known = [*config.get(section, {}), *built_in]
             for position, label in enumerate(study[section]):
+                if label in built_in and label not in config.get(section, {}):
+                    # Without an entry: some need options.
+                    yield from built_in[label].problems(("studies", name, section, position), {})
                 if label not in known and (section, label) != ("strategies", AUTO):
                     hint = ""
                     if section == "models" and label in registry.models():

@@ -88,6 +88,7 @@ MISTAKES = [
     ("studies.first.models.0", "lent", "unknown model 'lent'; .*did you mean lenet"),
     ("studies.first.models.0", "mlp", "unknown model 'mlp'; .*give it an entry in `models`"),
     ("studies.first.datasets.0", "digit", "unknown dataset 'digit'.*did you mean digits"),
+    ("studies.first.datasets.0", "table", "lacks path, target"),
     ("studies.first.schedules", ["cos"], "unknown schedule 'cos'; known: constant, cosine"),
     ("studies.first.strategies.0", "dpp", "unknown strategy 'dpp'; .*did you mean ddp"),
     ("strategies.x", {"name": "dp"}, "unknown strategy 'dp'"),
