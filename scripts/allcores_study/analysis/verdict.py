@@ -73,8 +73,8 @@ def of_conditions(runs: pd.DataFrame) -> Iterator[str]:
         repeats = scored.groupby([*tidy.SETTINGS, comparison.TEST_SAMPLES]).size()
         if (repeats > 1).any():
             yield (
-                "Several seeds have the same folds, as there are few ways to divide the groups. "
-                "Runs with the same test samples count once, as their mean, in tests and intervals."
+                "Several seeds have some of the same folds. Runs with the same test samples count "
+                "once, as their mean, in tests and intervals."
             )
     unknown = runs[runs["held_out_unknown"] > 0]
     if len(unknown):
