@@ -165,7 +165,7 @@ def test_where_a_model_fails_the_others_get_their_tables(tmp_path):
     assert len(missing) == 2
     assert all("/own/" in run for run in missing)
     verdict = (study / "report.html").read_text()
-    assert "INCOMPLETE: 2 runs of 4 failed and are missing here, for instance tiny/own" in verdict
+    assert "INCOMPLETE: 2 runs of 4 failed and are missing here (2 of own), for instance" in verdict
     assert "the reason is in its log: results/mine/logs/train/tiny/own" in verdict
     assert "2 runs trained, 0 of them diverged; 2 missing" in output
     # At once, and in the end again.

@@ -154,7 +154,7 @@ def test_cells_that_need_more_cores_than_there_are_stop_the_call(tmp_path):
     project = copy(tmp_path)
     project.configure(lambda config: config["studies"]["first"].update(workers=[1, 3]))
     output = project.call(expect=1)
-    assert "ddp with 3 workers x 1 threads needs 3 cores" in output
+    assert "ddp with 3 workers x 1 thread needs 3 cores" in output
     assert "this invocation has 2; give it --cores 3" in output
     assert not (tmp_path / "results").exists()
     assert project.trains(cores=None) == 12, "a dry run need not say them"

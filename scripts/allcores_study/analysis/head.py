@@ -17,12 +17,16 @@ MOST_CLASSES, MOST_NAMES = 6, 6  # in a list
 
 
 def facts(
-    runs: pd.DataFrame, candidates: pd.DataFrame, infos: dict[str, dict[str, Any]]
+    runs: pd.DataFrame,
+    candidates: pd.DataFrame,
+    missing: pd.DataFrame,
+    infos: dict[str, dict[str, Any]],
 ) -> Iterator[tuple[str, str]]:
     """Yield (name, fact) for each line.
 
     Args:
-        runs, candidates: the tidy CSVs with a row per run, and per candidate and choice.
+        runs, candidates, missing: the tidy CSVs with a row per run, per candidate and choice, and
+            per run that failed.
         infos: label of a dataset -> content of its dataset.json.
     """
     for label, info in infos.items():
@@ -30,7 +34,8 @@ def facts(
     inner = candidates[candidates["chosen"].notna()]
     more = f", and {inner['inner_folds'].sum():,.0f} on inner folds" if len(inner) else ""
     yield "compared", _compared(runs)
-    yield "runs", _runs(runs) + more
+    failed = f", {len(missing)} others failed" if len(missing) else ""
+    yield "runs", _runs(runs) + more + failed
     yield "machine", _machine(runs)
     yield "trained", _when(runs, inner)
     first = runs.iloc[0]
@@ -95,8 +100,10 @@ def _when(runs: pd.DataFrame, inner: pd.DataFrame) -> str:
 
 def _duration(seconds: float) -> str:
     """Format seconds: "45 s", "12 min 5 s" or "3 h 20 min"."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     if not minutes:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{rest} s"
+        return f"{rest} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"

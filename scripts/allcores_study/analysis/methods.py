@@ -98,7 +98,7 @@ def table(
         *_selections(frames["candidates"], rows, runs, facts),
         ("metrics", comma_separated(facts.metrics)),
         *_comparison(frames, facts),
-        *_timing(rows),
+        *_timing(rows, "speed_table" in frames),
         *_machines(rows),
     ]
 
@@ -332,10 +332,11 @@ def _scale(metric: Metric) -> str:
     return f", on a {'logit' if None not in metric.bounds else 'logarithmic'} scale"
 
 
-def _timing(rows: pd.DataFrame) -> Iterator[tuple[str, str]]:
+def _timing(rows: pd.DataFrame, is_timed: bool) -> Iterator[tuple[str, str]]:
     alone = rows["exclusive"].astype(bool)
     yield "times", "training only, without start-up, evaluation and checkpoints"
-    yield "speeds", "median over the epochs after the first, and over runs"
+    if is_timed:
+        yield "speeds", "median over the epochs after the first, and over runs"
     beside = "each run alone" if alone.all() else "runs packed onto the cores, side by side"
     parts = ["some runs alone, the others side by side" if 0 < alone.sum() < len(rows) else beside]
     disturbed = rows["contended"].astype(bool).sum()

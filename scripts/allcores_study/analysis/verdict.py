@@ -48,14 +48,19 @@ OF_OTHERS = {
     MISSING: "not ranked, because runs are missing",
     UNDEFINED: "not ranked, because the score is not defined in all runs",
 }
+LEFT_OUT = NOT_RANKED, MISSING, UNDEFINED
 SMALL = 0.01  # smaller differences, of scores between 0 and 1, only stand in the table
 MOST_NAMES = 6  # for each finding
 DISTURBED = "the runs were disturbed"
 
 
-def of_conditions(runs: pd.DataFrame) -> Iterator[str]:
-    """Yield sentences on conditions that differ between runs."""
-    for column, condition in MIXED.items():
+def of_conditions(runs: pd.DataFrame, is_timed: bool = True) -> Iterator[str]:
+    """Yield sentences on conditions that differ between runs.
+
+    Args:
+        is_timed: whether the study compares speeds.
+    """
+    for column, condition in MIXED.items() if is_timed else ():
         counts = runs[column].value_counts(sort=False)
         if len(counts) > 1:
             words = {True: "yes", False: "no"}
@@ -96,9 +101,12 @@ def of_conditions(runs: pd.DataFrame) -> Iterator[str]:
 def of_missing(missing: pd.DataFrame, runs: pd.DataFrame) -> Iterator[str]:
     """Yield sentences on runs that failed and on runs that diverged."""
     if len(missing):
+        # Paths begin with the dataset and the model.
+        by_label = missing["run"].str.split("/").str[1].value_counts(sort=False)
+        listed = comma_separated(f"{number} of {model}" for model, number in by_label.items())
         yield (
             f"INCOMPLETE: {count(len(missing), 'run')} of {len(missing) + len(runs)} failed and "
-            f"{'is' if len(missing) == 1 else 'are'} missing here, for instance "
+            f"{'is' if len(missing) == 1 else 'are'} missing here ({listed}), for instance "
             f"{missing['run'].iloc[0]}; {_why_missing(missing.iloc[0])}."
         )
     diverged = runs[runs["diverged"].notna()]
@@ -135,12 +143,12 @@ def sentences(
         facts: about the study.
         notes: on the data.
     """
-    ranked = frames.get("models_table", pd.DataFrame({"finding": []}))
+    found = {*frames["models_table"]["finding"]} if "models_table" in frames else set()
     lines = [
         *lead(frames, facts),
         *(f"Please check: {note}." for note in notes),
-        *([OPTIMISTIC] if (ranked["finding"] == BEST).any() and len(ranked) > 1 else []),
-        *of_conditions(frames["runs"]),
+        *([OPTIMISTIC] if BEST in found and not found <= {BEST, *LEFT_OUT} else []),
+        *of_conditions(frames["runs"], "speed_table" in frames),
     ]
     for name in names:
         inputs = frames | {"facts": facts}
@@ -294,8 +302,13 @@ def _best_scores(runs: pd.DataFrame, metric: Metric) -> Iterator[str]:
         setups = [_setup(row) for _, row in ties.iterrows()]
         title, interval = style.title(shown, first[shown]), _interval(*first["interval"], metric)  # type: ignore[call-arg]
         listed.append(f"{title} {metric.text(best, 1)}{interval}, with {one_of(setups)}")
-    best = "The best " if len(table) > len(listed) else ""
-    yield f"{best}{metric} on the test folds: {'; '.join(listed)}."
+    title = (
+        f"The best {metric}"
+        if len(table) > len(listed)
+        else f"{str(metric)[0].upper()}{str(metric)[1:]}"
+    )
+    where = "test set" if (runs["split"] == "test").all() else "test folds"
+    yield f"{title} on the {where}: {'; '.join(listed)}."
 
 
 def _setup(row: pd.Series) -> str:

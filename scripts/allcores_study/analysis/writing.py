@@ -154,7 +154,7 @@ def _write_report(study: Study, frames: dict[str, Any], again: str) -> list[str]
     page = _page(
         "report",
         title=facts.study,
-        head=head.facts(frames["runs"], frames["candidates"], study.infos),
+        head=head.facts(frames["runs"], frames["candidates"], frames["missing"], study.infos),
         lead=list(map(_in_html, lead)),
         details=list(map(_in_html, sentences[len(lead) :])),
         leading=leading,

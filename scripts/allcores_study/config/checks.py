@@ -78,8 +78,11 @@ def _of_shape(config: Any) -> list[Problem]:
         no_entries = {key: value for key, value in config["models"].items() if key not in entries}
         known |= no_entries | dict.fromkeys(wrong, CHECKED_ELSEWHERE)
         config = config | {"models": known}
+    # Without the keys that types() reports, an entry may lack what it has.
+    told = {path for path, _ in of_types}
+    of_schema = [found for found in schema.violations(config) if found[0] not in told]
     return [*of_types, *problems] + [
-        (sweeps.original(expanded, path), text) for path, text in schema.violations(config)
+        (sweeps.original(expanded, path), text) for path, text in of_schema
     ]
 
 

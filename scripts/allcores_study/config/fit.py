@@ -63,6 +63,7 @@ def _check_metrics(config: dict[str, Any], path: Keys, study: dict[str, Any]) ->
     targets = task.constants["TARGETS"]
     if "target_accuracy" in study and "accuracy" not in task.constants["METRICS"]:
         yield (*path, "target_accuracy"), f"needs accuracy; {labels[0]!r} has {targets} as targets"
+    yield from _check_references(path, study, task)
     suitable = [name for name, metric in registry.metrics().items() if _suits(metric, task)]
     for position, name in enumerate(study.get("metrics", ())):
         try:
@@ -76,6 +77,22 @@ def _check_metrics(config: dict[str, Any], path: Keys, study: dict[str, Any]) ->
                 (*path, "metrics", position),
                 f"found {name!r}; the targets are {targets}{is_own}; {choices(name, suitable)}",
             )
+
+
+def _check_references(path: Keys, study: dict[str, Any], task: Component) -> Iterator[Problem]:
+    """Check that published scores are values that the leading metric can have."""
+    leading = study.get("metrics", task.constants["METRICS"])[0]
+    if ":" in leading or leading not in registry.metrics():
+        return
+    low, high = registry.metric(leading).constants.get("bounds", (None, None))
+    for position, reference in enumerate(study.get("references", ())):
+        score = reference.get("score")
+        if score is None:
+            continue
+        if (low is not None and score < low) or (high is not None and score > high):
+            ends = [f"from {low:g}"] * (low is not None) + [f"up to {high:g}"] * (high is not None)
+            place = (*path, "references", position, "score")
+            yield place, f"found {score:g}; expected a value of {leading}, {' '.join(ends)}"
 
 
 def count_numbers(config: dict[str, Any], label: str) -> int:

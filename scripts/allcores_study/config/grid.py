@@ -215,11 +215,12 @@ def expand(config: dict[str, Any]) -> Table:
 def _are_timed(study: dict[str, Any], runs: dict[str, Run]) -> bool:
     """Return whether each run of a study has to be trained alone, not stacked with others.
 
-    That is so if the study compares ways of using the cores, or trains in turns what continues from
-    earlier rungs.
+    That is so if the study compares ways of using the cores, or times by the number of samples, or
+    trains in turns what continues from earlier rungs.
     """
     layouts = {(run.strategy.label, run.layout) for run in runs.values()}
-    return len(layouts) > 1 or study["exclusive"] or "halving" in study
+    is_compared = len(layouts) > 1 or len(study["train_sizes"]) > 1
+    return is_compared or study["exclusive"] or "halving" in study
 
 
 def _not_stacked(run: Run) -> Run:

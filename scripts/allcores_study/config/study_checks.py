@@ -185,18 +185,19 @@ def _check_cores(
     key = "cores" if "cores" in study else "workers"
     for strategy, nodes, workers, servers, threads in _layouts(config, study):
         needed = -(-(workers + servers) // nodes) * threads
+        of_servers = f"{servers} server{'s' * (servers > 1)}"
         if workers < 1:
             yield (
                 (*path, key),
-                f"{strategy.label} has {servers} servers, which leaves no core for a worker; "
+                f"{strategy.label} has {of_servers}, which leaves no core for a worker; "
                 f"expected at least {servers + 1}",
             )
         elif needed > cores and not study["oversubscribe"]:
             yield (
                 (*path, key),
-                f"{strategy.label} with {workers} workers"
-                f"{f' and {servers} servers' if servers else ''} x {threads} threads needs "
-                f"{needed} cores{f' on each of {nodes} nodes' if nodes > 1 else ''}; this "
+                f"{strategy.label} with {workers} workers{f' and {of_servers}' if servers else ''} "
+                f"x {threads} thread{'s' * (threads > 1)} needs {needed} "
+                f"cores{f' on each of {nodes} nodes' if nodes > 1 else ''}; this "
                 f"invocation has {cores}; give it {flag(needed)}, or use fewer workers or threads",
             )
 

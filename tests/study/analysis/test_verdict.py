@@ -169,6 +169,7 @@ def test_timings_of_other_conditions_are_not_compared():
     assert math.isnan(table["speedup"].iloc[1])
     (said,) = verdict.bottom_line({"speed_table": read_back(table)}, FACTS)
     assert said.startswith("mlp: speeds are not compared, because the setups were timed")
+    assert not [*verdict.of_conditions(runs_of([*RUNS[:2], beside]), is_timed=False)]
     mixed = list(verdict.of_conditions(runs_of([*RUNS[:2], beside])))
     assert mixed[0] == (
         "The runs differ in whether they were alone on the machine, which affects timings: "
@@ -197,7 +198,7 @@ def test_without_its_baseline_a_study_says_so():
 def test_what_is_missing_and_what_diverged_is_said():
     missing = pd.DataFrame({"run": ["digits/lenet/fold0"], "log": [None]})
     (said,) = verdict.of_missing(missing, runs_of(RUNS))
-    assert said.startswith("INCOMPLETE: 1 run of 5 failed and is missing here, for instance digits")
+    assert said.startswith("INCOMPLETE: 1 run of 5 failed and is missing here (1 of lenet), for")
     assert said.endswith("it was not started, because something that it needs had failed.")
     broken = RUNS[1] | {"diverged": {"epoch": 2, "step": 7, "lr": 0.5}}
     (said,) = verdict.of_missing(missing[:0], runs_of([RUNS[0], broken]))

@@ -129,8 +129,11 @@ CONFLICTS = {
     "studies: {first: {references: [{model: lent, label: x, score: 1}]}}": (
         "references.0.model: found 'lent'; .*did you mean lenet"
     ),
+    "studies: {first: {references: [{model: lenet, label: x, score: 95}]}}": (
+        "references.0.score: found 95; expected a value of accuracy, from 0 up to 1"
+    ),
     "studies: {first: {strategies: [parameter_server], cores: [1, 2], workers: null}}": (
-        "first.cores: parameter_server has 1 servers, which leaves no core"
+        "first.cores: parameter_server has 1 server, which leaves no core"
     ),
     "studies: {first: {datasets: [p]}}\ndatasets: {p: {name: npz, path: no.npz}}": (
         "datasets.p.path: no.npz does not exist"
@@ -223,6 +226,12 @@ studies:
     assert of_candidate.startswith(f"{file}:3: models.lenet.batch_size: found 0")
 
 
+def test_a_key_that_is_no_text_is_one_finding():
+    config = copy.deepcopy(GOOD) | {"models": {1: GOOD["models"]["lenet"]}}
+    (line,) = checks.findings(config)
+    assert line.startswith("models: found the key 1")
+
+
 def test_what_the_command_line_gives_is_typed():
     given = {"epochs": "3", "lr": "0.1", "flip": "true", "name": "adam", "workers": ["1", "2"]}
     typed = {"epochs": 3, "lr": 0.1, "flip": True, "name": "adam", "workers": [1, 2]}
@@ -269,7 +278,7 @@ STAGES = {
         *("unknown model 'lent'", "unknown strategy 'dpd'"),
     ),
     ("folds: 1000", "workers: [64]"): (
-        *("found 1000; the smallest class", "ddp with 64 workers x 1 threads needs 64 cores"),
+        *("found 1000; the smallest class", "ddp with 64 workers x 1 thread needs 64 cores"),
     ),
 }
 

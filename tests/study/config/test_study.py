@@ -32,6 +32,15 @@ studies:
 """)
 
 
+def test_runs_that_are_timed_by_their_number_of_samples_are_not_stacked():
+    """The members of a stack share one time, whatever they are trained on."""
+    study = {"datasets": ["digits"], "folds": 3, "models": ["small"]}
+    for sizes, stacked in ((["all"], None), ([50, "all"], False)):
+        studies = {"s": study | {"train_sizes": sizes}}
+        runs = grid.expand(CONFIG | {"studies": studies}).runs.values()
+        assert {run.stacked for run in runs} == {stacked}
+
+
 def test_cores_are_workers_and_servers_or_threads():
     names = ["serial", "ddp", "parameter_server", "accelerator"]
     asked = {"strategies": names, "cores": [2, 3]}

@@ -72,7 +72,7 @@ def chosen(sweep_table: pd.DataFrame) -> Iterator[str]:
         # A search compares other candidates in each fold.
         compared = round(group["folds"].sum() / times)
         rows = group[group["chosen"] > 0].sort_values("chosen", ascending=False)
-        names = [f"{_in_words(row)} ({row['chosen']:.0f} times)" for _, row in rows.iterrows()]
+        names = [f"{_in_words(row)} ({_times(row['chosen'])})" for _, row in rows.iterrows()]
         always = f"always {_in_words(rows.iloc[0])}" if len(names) == 1 else "; ".join(names)
         yield (
             f"{title}: one of {count(compared, 'candidate')} was chosen for each fold and seed, on "
@@ -101,6 +101,10 @@ def sentences(sweep_table: pd.DataFrame, facts: Facts) -> Iterator[str]:
             )
         else:
             yield f"{title}: choosing took {cost}. {WITHOUT_INNER}"
+
+
+def _times(number: float) -> str:
+    return "once" if number == 1 else f"{number:.0f} times"
 
 
 def _in_words(row: pd.Series) -> str:
