@@ -96,10 +96,10 @@ def install(groups: list[str]) -> bool:
     return pip(PIP) and pip(*arguments)
 
 
-def find_plugins() -> None:
-    """Add our plugins for Snakemake to the path of this Python."""
+def add_to_path() -> None:
+    """Add both packages and our plugins for Snakemake to the path of this Python."""
     file = Path(sysconfig.get_path("purelib"), "allcores.pth")
-    file.write_text(f"{PROJECT / 'scripts' / 'plugins'}\n")
+    file.write_text(f"{PROJECT / 'scripts'}\n{PROJECT / 'scripts' / 'plugins'}\n")
 
 
 if __name__ == "__main__":
@@ -111,4 +111,4 @@ if __name__ == "__main__":
     parser.add_argument("groups", nargs="+", choices=all_groups, metavar="GROUP", help=names)
     if not install(parser.parse_args().groups):
         sys.exit("the packages could not be installed; see above")
-    find_plugins()
+    add_to_path()

@@ -40,6 +40,7 @@ OF_STUDY = {
     "planning": {"config", "records", "tasks", "data", "training"},
     "watching": {"config", "records", "data", "planning", "training", "analysis"},
     "campaign": {"config", "records", "data", "planning", "training", "analysis", "watching"},
+    "interactive": {"config", "records", "datasets", "planning", "analysis", "watching", "serving"},
 }
 # Folder of the study -> those of the engine that it may import from; nobody imports a strategy.
 OF_STUDY_IN_ENGINE = {
@@ -56,6 +57,7 @@ OF_STUDY_IN_ENGINE = {
     "planning": {"machine", "parallel", "loop"},
     "watching": {"machine"},
     "campaign": {"machine"},
+    "interactive": {"machine"},
 }
 # Files beside the folders that all may import.
 FOR_ALL = {"files", "options", "version", "programs", "yaml_files"}

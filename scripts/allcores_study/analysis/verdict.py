@@ -165,18 +165,18 @@ def as_rst(study: str, lines: Iterable[str]) -> str:
 
 
 def bottom_line(frames: dict[str, pd.DataFrame], facts: Facts) -> Iterator[str]:
-    """Yield what was chosen, the fastest setups, and the best scores.
+    """Yield the fastest setups, the best scores, and which candidates were chosen.
 
     For each model, these are the fastest setups for one run and for many runs, and their cost in
     the score.
     """
-    if "sweep_table" in frames:
-        yield from sweep.chosen(frames["sweep_table"])
     yield from _speeds(frames, facts)
     if "models_table" in frames:
         yield from _best_models(frames["models_table"], facts.metric)
     elif "accuracy_table" in frames:
         yield from _best_scores(frames["runs"], facts.metric)
+    if "sweep_table" in frames:
+        yield from sweep.chosen(frames["sweep_table"])
 
 
 def _speeds(frames: dict[str, pd.DataFrame], facts: Facts) -> Iterator[str]:

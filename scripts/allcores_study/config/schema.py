@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -43,6 +44,12 @@ def defaults(section: str | None = None) -> dict[str, Any]:
     """Return key -> default: of a config, or of an entry in a section of it."""
     of_keys = keys(section) if section else properties()
     return {key: schema["default"] for key, schema in of_keys.items() if "default" in schema}
+
+
+def is_label(text: str) -> bool:
+    """Return whether a text can be the name of a study, a model or a dataset."""
+    rules = _content()["$defs"]["label"]
+    return len(text) <= rules["maxLength"] and re.match(rules["pattern"], text) is not None
 
 
 @functools.cache

@@ -94,8 +94,17 @@ class CallSnapshot:
         failed = [f"{counts[FAILED]} runs"] * bool(counts[FAILED])
         failed += [" of ".join(filter(None, (job.rule, job.title))) for job in jobs]
         parts += [f"failed: {', '.join(failed)}"] * bool(failed)
-        available = self.call.cores if self.call else cores.allowed()
-        return "; ".join(filter(None, [*parts, self._time_left(available or 1)]))
+        return "; ".join(filter(None, [*parts, self.time_left]))
+
+    @property
+    def done(self) -> int:
+        """The number of runs that have ended well."""
+        return self._counts()[DONE]
+
+    @property
+    def time_left(self) -> str:
+        """In words; "": the call is over, or nothing is known."""
+        return self._time_left((self.call.cores if self.call else cores.allowed()) or 1)
 
     def _counts(self) -> Counter[str]:
         return Counter(one.state for one in self.runs.values())

@@ -1,0 +1,1 @@
+"""Studies from Python: cross_validate() and compare_strategies() write a config and run it."""

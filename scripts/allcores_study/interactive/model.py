@@ -1,0 +1,88 @@
+"""A trained model on new data, given as a DataFrame, arrays or files."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from allcores_study.serving import ensemble, output, samples
+
+
+class Model:
+    """The trained runs of a model, whose predictions are averaged.
+
+    Args:
+        folder: of a run, or of several.
+        label: of the model; None: all runs are of one.
+
+    Raises:
+        ValueError: there is no such run, or they do not belong together.
+    """
+
+    def __init__(self, folder: str | Path, label: str | None = None) -> None:
+        self.predictors = ensemble.read(folder, label)
+
+    def predict(self, data: Any, unknown_as_none: bool = False) -> pd.Series | Any:
+        """Return the predicted class or number of each sample.
+
+        Args:
+            data: a DataFrame with the columns of the training data, an array, or a file or folder
+                that predict.py takes.
+            unknown_as_none: whether a category that the training data lack counts as none of them.
+
+        Returns:
+            A Series. For several numbers or labels, a DataFrame; for segmentation, an array of
+            masks.
+
+        Raises:
+            ValueError: the data do not fit the model.
+        """
+        table, arrays = self._answers(data, unknown_as_none)
+        for array in arrays.values():
+            return array
+        chosen = table.filter(regex="^predicted")
+        return chosen.iloc[:, 0] if len(chosen.columns) == 1 else chosen
+
+    def predict_proba(self, data: Any, unknown_as_none: bool = False) -> pd.DataFrame:
+        """Return the probability of each class or label; see predict().
+
+        Raises:
+            ValueError: the model predicts no classes, or the data do not fit it.
+        """
+        table = self._answers(data, unknown_as_none)[0].filter(regex="^p_")
+        if table.columns.empty:
+            raise ValueError("the model predicts numbers, not probabilities of classes")
+        return table.rename(columns=lambda name: name.removeprefix("p_"))
+
+    def _answers(
+        self, data: Any, unknown_as_none: bool
+    ) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
+        """Return the table that predict.py writes, and the arrays beside it."""
+        first = self.predictors[0]
+        with tempfile.TemporaryDirectory() as folder:
+            file = _as_file(data, Path(folder))
+            unseen = ensemble.unseen(self.predictors)
+            new = samples.read(file, first, unknown_as_none, unseen)
+        answers = ensemble.mean(self.predictors, new.inputs)
+        table, _ = output.of(new, answers, first.task, first.names)
+        if isinstance(data, pd.DataFrame):
+            table.index = data.index
+        return table, first.task.arrays(answers)
+
+    def __repr__(self) -> str:
+        return f"a model {ensemble.description(self.predictors)}"
+
+
+def _as_file(data: Any, folder: Path) -> Path:
+    """Return the file with the data; they are saved there unless they are a path."""
+    if isinstance(data, str | Path):
+        return Path(data)
+    if isinstance(data, pd.DataFrame):
+        data.rename(columns=str).to_parquet(folder / "data.parquet", index=False)
+        return folder / "data.parquet"
+    np.save(folder / "data.npy", np.asarray(data))
+    return folder / "data.npy"

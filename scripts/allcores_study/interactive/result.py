@@ -1,0 +1,112 @@
+"""What a study run from Python returns: its answer, tables, figures, predictions and models."""
+
+from __future__ import annotations
+
+import re
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from allcores_study.interactive.model import Model
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+# The tables that answer the question of a study, the first of those that it has; so for figures.
+ANSWERING = ("models", "speed", "accuracy")
+DRAWING = ("accuracy", "speedup", "loss")
+
+
+class Result:
+    """The results of a study, read from its files; in a notebook it shows answer, figure and table.
+
+    Args:
+        name: of the study, which is also that of its config.
+
+    Attributes:
+        folder: of the study's results.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name, self.results = name, Path("results", name).absolute()
+        self.folder = self.results / "studies" / name
+
+    @property
+    def sentences(self) -> list[str]:
+        """The answer, and what else the report says in words."""
+        lines = (self.folder / "verdict.rst").read_text().splitlines()
+        found = [line.removeprefix("* ") for line in lines if line.startswith("* ")]
+        return [re.sub(r"\\(.)", r"\1", line) for line in found]  # what as_rst() has escaped
+
+    @property
+    def answer(self) -> str:
+        """The first of the sentences: which is best, and whether others are worse."""
+        return self.sentences[0] if self.sentences else f"{self.name}: nothing to compare"
+
+    @property
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """Name -> table, as the report has them; scores in 0..1, times in seconds."""
+        files = sorted(self.folder.glob("*_table.csv"))
+        frames = {file.stem.removesuffix("_table"): pd.read_csv(file) for file in files}
+        return {name: frame for name, frame in frames.items() if len(frame)}
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """The table that answers the question of the study: a row per model, or per way of use."""
+        tables = self.tables
+        return next(tables[name] for name in ANSWERING if name in tables)
+
+    @property
+    def runs(self) -> pd.DataFrame:
+        """A row per fold, model, schedule, strategy and seed, with scores, times and costs."""
+        return pd.read_csv(self.folder / "runs.csv")
+
+    @property
+    def predictions(self) -> pd.DataFrame:
+        """A row per run and sample of its test fold: what was predicted, and what is true."""
+        return pd.read_parquet(self.folder / "predictions.parquet")
+
+    @property
+    def figures(self) -> list[str]:
+        """The names that figure() takes."""
+        return sorted(
+            file.stem.removesuffix("_figure") for file in self.folder.glob("*_figure.png")
+        )
+
+    def figure(self, name: str) -> Image:
+        """Return a figure of the report as an image, which a notebook shows.
+
+        Raises:
+            ValueError: the study has no such figure.
+        """
+        from PIL import Image
+
+        if name not in self.figures:
+            raise ValueError(
+                f"found the figure {name!r}; expected one of {', '.join(self.figures)}"
+            )
+        return Image.open(self.folder / f"{name}_figure.png")
+
+    @property
+    def report(self) -> Path:
+        """The page with everything."""
+        return self.folder / "report.html"
+
+    def model(self, label: str | None = None) -> Model:
+        """Return the trained networks or estimators of a model, to use on new data.
+
+        Args:
+            label: of the model; None: there is only one.
+        """
+        return Model(self.results / "runs", label)
+
+    def __repr__(self) -> str:
+        return f"{self.answer}\n\n{self.table.to_string()}\n\nReport: {self.report}"
+
+    def _repr_html_(self) -> str:
+        drawn = next((name for name in DRAWING if name in self.figures), None)
+        svg = (self.folder / f"{drawn}_figure.svg").read_text() if drawn else ""
+        table = self.table.to_html(index=False)
+        return f"<p>{escape(self.answer)}</p>{svg[svg.find('<svg') :]}{table}"

@@ -1,0 +1,114 @@
+"""Arguments of Python as the entries of a config: classes, estimators and numbers."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+# How a network given as a bare class or function is trained; a dict sets everything itself.
+USUAL = {"batch_size": 32, "epochs": 20, "optimizer": {"name": "adam", "lr": 0.001}}
+
+
+def entries(section: str, given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the entries of a section of a config, such as `models`.
+
+    Args:
+        given: label -> the entry as a dict whose `name` may be a class or function; or only that
+            class or function, which is then trained with USUAL; or an estimator.
+
+    Raises:
+        ValueError: a value cannot be written into a config.
+    """
+    return {label: _entry(f"{section}.{label}", value) for label, value in given.items()}
+
+
+def _entry(place: str, given: Any) -> dict[str, Any]:
+    if isinstance(given, Mapping):
+        return plain(place, given)
+    if inspect.isclass(given) or inspect.isfunction(given):
+        is_estimator = hasattr(given, "fit") and hasattr(given, "predict")
+        return plain(place, given) | ({} if is_estimator else USUAL)
+    if hasattr(given, "get_params") and hasattr(given, "fit"):
+        return _of_estimator(place, given)
+    kind = type(given).__name__
+    raise ValueError(
+        f"{place}: found a {kind}; expected a dict of settings, a class or function that returns "
+        f"the model, or an estimator. Every fold trains a new model: write `dict(name={kind}, ...)`"
+    )
+
+
+def _of_estimator(place: str, estimator: Any) -> dict[str, Any]:
+    """Return the class of an estimator, and those of its parameters that are not defaults."""
+    kind = type(estimator)
+    usual = {
+        name: parameter.default for name, parameter in inspect.signature(kind).parameters.items()
+    }
+    chosen = {
+        name: value
+        for name, value in estimator.get_params(deep=False).items()
+        if name not in usual or repr(value) != repr(usual[name])
+    }
+    values = {name: plain(f"{place}.{name}", value) for name, value in chosen.items()}
+    return {"import": import_path(place, kind), **values}
+
+
+def plain(place: str, value: Any) -> Any:
+    """Return a value as a config has it; a class or function is named by `import`.
+
+    Raises:
+        ValueError: a config has no such value.
+    """
+    if isinstance(value, Mapping):
+        entry = {key: plain(f"{place}.{key}", child) for key, child in value.items()}
+        return entry | entry.pop("name") if isinstance(entry.get("name"), dict) else entry
+    if isinstance(value, list | tuple | range | np.ndarray):
+        return [plain(f"{place}[{number}]", child) for number, child in enumerate(value)]
+    if isinstance(value, np.generic):
+        return value.item()
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if inspect.isclass(value) or inspect.isfunction(value):
+        return {"import": import_path(place, value)}
+    raise ValueError(
+        f"{place}: found a {type(value).__name__}, which a config cannot hold; write a function "
+        "that returns the model, in a file of its own, and give that function"
+    )
+
+
+def import_path(place: str, found: Any) -> str:
+    """Return the import path, "package.module:Name", of a class or function.
+
+    Raises:
+        ValueError: no other process can import it.
+    """
+    module, name = found.__module__, found.__qualname__
+    if module == "__main__":
+        file = f"{name.lower()}.py"
+        raise ValueError(
+            f"{place}: {name} is defined in this script or notebook, which other processes cannot "
+            f"import; move it to {file} (in a notebook, begin its cell with `%%writefile {file}`), "
+            f"and write `from {name.lower()} import {name}`"
+        )
+    if not name.isidentifier() or getattr(sys.modules[module], name, None) is not found:
+        raise ValueError(
+            f"{place}: {name} of {module} cannot be imported from there; define it at the top "
+            "level of its module"
+        )
+    return f"{_public(module, found)}:{name}"
+
+
+def _public(module: str, found: Any) -> str:
+    """Return the shortest package that offers a class, as `sklearn.ensemble` does for its own."""
+    parts = module.split(".")
+    if not any(part.startswith("_") for part in parts):
+        return module
+    for count in range(1, len(parts)):
+        package = importlib.import_module(".".join(parts[:count]))
+        if getattr(package, found.__name__, None) is found:
+            return package.__name__
+    return module
