@@ -79,7 +79,7 @@ def main(flags: Namespace) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     setups.to_csv(file, index=False)
     end_line()
-    for note in dict.fromkeys(note for name in table.studies for note in fit.notes(config, name)):
+    for note in dict.fromkeys(note for name in table.reported for note in fit.notes(config, name)):
         print(f"NOTE: {note}")
     print(*choose.report_lines(config), sep="\n")
     if wide:

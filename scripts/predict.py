@@ -2,9 +2,12 @@
 
     python scripts/predict.py results/mine/runs/photos/lenet/cosine/serial/w1t1 my_new_photos
     python scripts/predict.py results/mine/runs/patients new.csv --model mlp
+    python scripts/predict.py results/mine new.csv --final
 
 RUN is the folder of a run, or a folder with several runs, such as all folds of a study. Their
-predictions are averaged. The runs must have the same dataset, columns and targets.
+predictions are averaged. The runs must have the same dataset, columns and targets. With --final,
+the final model of a study with `final: true` predicts: the one that scored best in
+cross-validation, or that of --model.
 
 DATA is one of these:
     an .npz file with `images` or `inputs`, and optionally `labels` or `targets`
@@ -33,10 +36,13 @@ def main(flags: argparse.Namespace) -> None:
     # Set before the imports: numpy and torch read these variables when they are imported.
     cores.set_thread_variables(flags.threads)
     lean_torch.import_torch()
-    from allcores_study.serving import ensemble, output, samples
+    from allcores_study.serving import ensemble, final_model, output, samples
 
     output.refuse_foreign(flags.output)
-    predictors = ensemble.read(flags.run, flags.model)
+    if flags.final:
+        predictors = [final_model.read(flags.run, flags.model)]
+    else:
+        predictors = ensemble.read(flags.run, flags.model)
     unseen = ensemble.unseen(predictors)
     new_samples = samples.read(flags.data, predictors[0], flags.unknown_as_none, unseen)
     predictions = ensemble.mean(predictors, new_samples.inputs)
@@ -70,6 +76,7 @@ if __name__ == "__main__":
         metavar="LABEL",
         help="use only the runs of this model, or of the candidates that were chosen for it",
     )
+    add("--final", action="store_true", help="use a final model of the study or config at RUN")
     add(
         "--unknown-as-none",
         action="store_true",

@@ -10,7 +10,7 @@ from allcores.machine import lifetime
 if __name__ == "__main__":
     lifetime.die_with_caller(sys.argv)
 
-from allcores_study.analysis import suggestions, writing
+from allcores_study.analysis import final, suggestions, writing
 from allcores_study.analysis.study import Study
 from allcores_study.records import marks
 from allcores_study.records.results_folder import ResultsFolder
@@ -29,6 +29,7 @@ if __name__ == "__main__":
     add("--again", required=True, metavar="COMMAND", help="command to show, which rebuilds this")
     add("--cores", type=int, default=1, metavar="N", help="number of figures drawn at once")
     add("--without-missing", action="store_true", help="leave out runs without results")
+    add("--final", action="store_true", help="gather the final models instead")
     marks.add_flag(add)
     flags = parser.parse_args()
     try:
@@ -37,7 +38,10 @@ if __name__ == "__main__":
         table = suggestions.table(config, folder)
         if flags.without_missing:
             table = folder.without_missing(table)
-        writing.write(Study(config, table, folder, flags.study), flags.again, flags.cores)
+        if flags.final:
+            final.write(final.FinalModels(config, table, folder, flags.study))
+        else:
+            writing.write(Study(config, table, folder, flags.study), flags.again, flags.cores)
         marks.put_all(flags.mark)
     except json.JSONDecodeError as error:
         sys.exit(f"report.py: {flags.config}: not JSON: {error}")

@@ -54,3 +54,27 @@ for JOB in CALL.studies:
             f"Make the tables and figures of the study {JOB.name}"
         shell:
             "exec {params.command} --cores {threads} > {log:q} 2>&1"
+
+
+# The final models of each study with `final: true`, with what to expect of them.
+for JOB in CALL.finals:
+
+    rule:
+        name:
+            f"final_{JOB.name}"
+        input:
+            JOB.inputs,
+        output:
+            **JOB.marks,
+            models=JOB.page,
+        log:
+            CALL.folder.report_log(f"{JOB.name}_final"),
+        localrule: True
+        conda:
+            "../../environment.yml"
+        params:
+            command=lambda wildcards, output, job=JOB: job.command(AGAIN, output.get("mark")),
+        message:
+            f"Gather the final models of the study {JOB.name}"
+        shell:
+            "exec {params.command} > {log:q} 2>&1"

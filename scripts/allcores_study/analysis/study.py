@@ -72,6 +72,11 @@ class Study:
         self.facts = products.facts_of(config, name)
 
     @property
+    def listed_as(self) -> str:
+        """The name under which a Table has its runs."""
+        return self.name
+
+    @property
     def place(self) -> str:
         return self.folder.study(self.name)
 
@@ -82,14 +87,14 @@ class Study:
 
     @property
     def selections(self) -> list[Selection]:
-        return self.table.selections_of(self.name)
+        return self.table.selections_of(self.listed_as)
 
     @property
     def paths(self) -> list[str]:
         """Paths of the runs; if the study selects, of the final runs known so far."""
         if self.selections:
             return [path for path in map(self.folder.chosen_path, self.selections) if path]
-        return self.table.studies[self.name]
+        return self.table.studies[self.listed_as]
 
     @property
     def runs(self) -> list[Run]:
@@ -98,7 +103,7 @@ class Study:
     @property
     def missing(self) -> list[str]:
         """Paths of failed runs, if the invocation continues without them."""
-        return self.table.missing.get(self.name, [])
+        return self.table.missing.get(self.listed_as, [])
 
     @property
     def named_runs(self) -> list[Run]:
@@ -222,7 +227,7 @@ class Study:
         modules = (*(product.module for product in self.products), *sorted(metric_modules))
         code = fingerprint.of_script("report", *modules)
         names = [product.name for product in self.products]
-        runs = self.table.studies.get(self.name, [])
+        runs = self.table.studies.get(self.listed_as, [])
         parts = [code, _templates(), repr(self.facts), names, self.missing, runs, self.config_part]
         return digest(json.dumps(parts, sort_keys=True))
 

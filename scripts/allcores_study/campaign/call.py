@@ -26,8 +26,8 @@ from allcores_study.campaign import commands, slurm_jobs, stopping, study_jobs, 
 from allcores_study.campaign import snakemake_internals as internals
 from allcores_study.campaign.data_jobs import DataJobs
 from allcores_study.campaign.run_jobs import RunJobs
-from allcores_study.campaign.study_jobs import SelectionJobs, StudyJob
-from allcores_study.config import checks, fit, schema, sweeps
+from allcores_study.campaign.study_jobs import FinalJob, SelectionJobs, StudyJob
+from allcores_study.config import checks, fit, grid, schema, sweeps
 from allcores_study.planning import choose, preflight
 from allcores_study.planning.estimate import Estimates
 from allcores_study.records import marks, results_folder
@@ -203,7 +203,13 @@ class Call:
     @functools.cached_property
     def studies(self) -> list[StudyJob]:
         """What the rules of each study's report call."""
-        return [StudyJob(self, study, self.table) for study in self.table.studies]
+        return [StudyJob(self, study, self.table) for study in self.table.reported]
+
+    @functools.cached_property
+    def finals(self) -> list[FinalJob]:
+        """What the rules of each study's final models call."""
+        names = self.table.studies.keys() - {*self.table.reported}
+        return [FinalJob(self, name.removesuffix(grid.FINAL), self.table) for name in sorted(names)]
 
     def targets(self, wildcards: Wildcards) -> list[str]:
         """Return the files of every study, and those of lost runs and data to rebuild."""
@@ -212,7 +218,7 @@ class Call:
         datas = (self.ledger.data(run) for run in self.table.runs.values())
         data = {mark for marks_of_run in datas for mark in marks_of_run}
         # A report's mark brings all that its rule makes; a valid report may have no mark.
-        reports = [job.mark or job.page for job in self.studies]
+        reports = [job.mark or job.page for job in (*self.studies, *self.finals)]
         return [*self.runs.request(members), *sorted(data), *reports]
 
     @functools.cached_property
@@ -366,7 +372,7 @@ class Call:
         self.events = Events(self.journal, to_train, notice)
         logger.addHandler(self.events)
         self.open.callback(logger.removeHandler, self.events)
-        notes = [note for name in self.table.studies for note in fit.notes(self.config, name)]
+        notes = [note for name in self.table.reported for note in fit.notes(self.config, name)]
         for note in dict.fromkeys(notes):
             logger.warning(f"NOTE: {note}")
         for line in [] if self.undecided else choose.report_lines(self.config):

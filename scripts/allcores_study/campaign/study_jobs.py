@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from allcores.machine import lifetime
 from allcores_study import programs
 from allcores_study.analysis import suggestions
+from allcores_study.analysis.final import FinalModels
 from allcores_study.analysis.study import Study
 from allcores_study.campaign import commands
 from allcores_study.campaign.warm_start import PANDAS
@@ -89,6 +90,17 @@ class StudyJob(Study):
             *["--again", again],
             *(["--without-missing"] if self.table.missing else []),
         ]
+
+
+class FinalJob(FinalModels, StudyJob):
+    """The job that gathers the final models of a study, which its report comes before."""
+
+    @property
+    def _others(self) -> list[StudyJob]:
+        return [job for job in self.call.studies if job.name == self.name]
+
+    def arguments(self, again: str) -> list[str]:
+        return [*super().arguments(again), "--final"]
 
 
 class SelectionJobs:
@@ -176,7 +188,7 @@ def make_without_missing(call: Call) -> None:
     if not any(map(call.folder.has, call.table.runs)):
         return
     table = call.folder.without_missing(call.table)
-    jobs = [StudyJob(call, name, table) for name in table.studies]
+    jobs = [StudyJob(call, name, table) for name in table.reported]
     outdated = [job for job in jobs if job.is_outdated]
     if outdated:
         print("Making tables and figures of the runs that have results", file=sys.stderr)

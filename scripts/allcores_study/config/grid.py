@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     # Strategy, nodes, workers, servers, threads per worker: see layouts().
     Layout = tuple[Choice, int, int, int, int]
 
+# What the name of the study of final runs, which `final: true` adds, ends with, as no label does;
+# and what it has in place of folds.
+FINAL, NOTHING_HELD_OUT = "+final", "none"
 # The key of a study with `auto` for what was chosen, which no config file has: dataset -> model ->
 # {strategy, workers, servers, threads}; see planning/choose.py.
 CHOSEN = "chosen"
@@ -56,7 +59,8 @@ class Table:
 
     Attributes:
         runs: path -> Run; a run of several studies is here once.
-        studies: name of a study -> paths of its runs.
+        studies: name of a study -> paths of its runs. The final runs of a study are a study, too,
+            see FINAL.
         conditions: path of each run -> its Conditions, the strictest of all studies.
         oversubscribe: paths of the runs that may have more processes than there are cores.
         families: label of each candidate of a sweep -> label of the swept model.
@@ -96,6 +100,11 @@ class Table:
         return {
             rung.path: rung for selection in self.selections.values() for rung in selection.rungs
         }
+
+    @property
+    def reported(self) -> list[str]:
+        """The names of the studies of the config, which have a report."""
+        return [name for name in self.studies if not name.endswith(FINAL)]
 
     def selections_of(self, study: str) -> list[candidates.Selection]:
         """Return the Selections of a study."""
@@ -186,8 +195,7 @@ def expand(config: dict[str, Any]) -> Table:
     selections: dict[str, candidates.Selection] = {}
     conditions: dict[str, Conditions] = {}
     oversubscribe, alone = set(), set()
-    for name, study in config["studies"].items():
-        study = schema.defaults("studies") | study
+    for name, study in _with_finals(config["studies"]):
         runs_of_study = {run.path: run for run in _runs_of_study(config, study)}
         studies[name] = list(runs_of_study)
         if "select" in study:
@@ -212,6 +220,22 @@ def expand(config: dict[str, Any]) -> Table:
     )
 
 
+def _with_finals(studies: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the name and the settings of each study, and after it those of its final runs.
+
+    These are one run per dataset, model and schedule: the first strategy, on all samples.
+    """
+    for name, entry in studies.items():
+        study = schema.defaults("studies") | entry
+        yield name, study
+        if study["final"]:
+            listed = ("strategies", "workers", "threads_per_worker", "seeds", "cores")
+            first = {key: study[key][:1] for key in listed if key in study}
+            first |= {"nodes": node_counts(study)[:1], "folds": NOTHING_HELD_OUT}
+            plain = {"train_sizes": ["all"], "curves": False, "exclusive": False}
+            yield f"{name}{FINAL}", study | first | plain
+
+
 def _are_timed(study: dict[str, Any], runs: dict[str, Run]) -> bool:
     """Return whether each run of a study has to be trained alone, not stacked with others.
 
@@ -229,7 +253,8 @@ def _not_stacked(run: Run) -> Run:
 
 def _runs_of_study(config: dict[str, Any], study: dict[str, Any]) -> Iterator[Run]:
     """Yield the runs of one study, with folds as the innermost loop."""
-    folds = None if study["folds"] == "test" else study["folds"]
+    is_final = study["folds"] == NOTHING_HELD_OUT
+    folds = None if is_final or study["folds"] == "test" else study["folds"]
     recipe = recipe_of(config)
     schedules = [choice(config, "schedules", label) for label in study["schedules"]]
     grid = (
@@ -258,6 +283,7 @@ def _runs_of_study(config: dict[str, Any], study: dict[str, Any]) -> Iterator[Ru
             servers=servers,
             threads_per_worker=threads,
             seed=seed,
+            final=is_final or None,
             **training(model, config["models"][model], dataset_choice, recipe),
         )
 

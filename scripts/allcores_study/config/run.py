@@ -17,7 +17,10 @@ RECIPE = ("precision", "memory_format", "threads_per_worker")
 # Optional keys of a model's entry with a number or a truth value.
 ADDITIONS = ("clip_norm", "ema", "validation", "patience")
 # Fields that are left out of a run's JSON if they are None, as in older versions.
-OPTIONAL = ("inner_folds", "inner_fold", "stop_after", "augmentation", "stacked", *ADDITIONS)
+OPTIONAL = (
+    *("final", "inner_folds", "inner_fold", "stop_after", "augmentation", "stacked"),
+    *ADDITIONS,
+)
 # The recipe that always works.
 PLAINEST: dict[str, Any] = {
     "precision": "fp32",
@@ -63,7 +66,7 @@ class Run:
         memory_format: how images and weights lie in memory: "contiguous" or "channels_last".
             This, precision and threads_per_worker may be "auto": whatever is fastest here.
         folds, fold: number of folds and index of the test fold; both None: the dataset's own test
-            set is held out.
+            set is held out, or nothing if it is `final`.
         train_size: number of samples of the training set to train on; None: all.
         workers: number of processes that train, on all nodes together.
         servers: number of server processes beside the workers.
@@ -79,6 +82,8 @@ class Run:
             epoch with the smallest loss on it are shipped; None: the final weights.
         patience: number of epochs without a smaller validation loss after which training ends;
             None: all epochs are trained.
+        final: True: it is trained on all samples but those of the dataset's own test set, as the
+            model to use, and scored on what it was trained on; None: it is not.
         stacked: False: it is not trained in a stack of networks; None: it is, if it can be.
         seed: decides folds, initial weights, order of samples and augmentation.
     """
@@ -111,6 +116,7 @@ class Run:
     ema: float | None = None
     validation: float | None = None
     patience: int | None = None
+    final: bool | None = None
     stacked: bool | None = None
 
     @property
@@ -201,7 +207,8 @@ class Run:
     @property
     def split(self) -> str:
         """What is held out, for its path."""
-        outer = "test" if self.folds is None else f"fold{self.fold}of{self.folds}"
+        nothing = "all" if self.final else "test"
+        outer = nothing if self.folds is None else f"fold{self.fold}of{self.folds}"
         inner = f"_inner{self.inner_fold}of{self.inner_folds}" if self.inner_folds else ""
         return outer + inner + (f"_after{self.stop_after}" if self.stop_after else "")
 

@@ -271,6 +271,7 @@ def split(
     train_size: int | None,
     seed: int,
     ordered: bool = False,
+    final: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the samples that a run trains on and those that it is scored on.
 
@@ -282,6 +283,8 @@ def split(
         train_size: use only this many training samples, the first ones of a seeded order, so that
             smaller sets are nested in larger ones; None: all.
         ordered: whether folds follow each other in time.
+        final: whether nothing is held out; the run is then scored on what it trains on, which only
+            shows that it has learned.
 
     Returns:
         (train, held_out), positions in the dataset, int64, ascending.
@@ -290,7 +293,9 @@ def split(
         ValueError: one of them would be empty, or fewer than `train_size` samples are left.
     """
     samples = np.arange(info["train"])
-    if fold_of is None:
+    if fold_of is None and final:
+        train = held_out = samples
+    elif fold_of is None:
         train, held_out = samples, np.arange(info["train"], info["shape"][0])
     else:
         train, held_out = samples[before(fold_of, fold, ordered)], samples[fold_of == fold]  # type: ignore[arg-type]

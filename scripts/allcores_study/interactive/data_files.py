@@ -45,14 +45,16 @@ def entry(
         names = {"target": target} | ({} if groups is None else {"groups": groups})
         own = {key: _as_texts(name) for key, name in names.items()}
         return {"name": "table", "path": file, **own, **options}
-    if target is not None:
-        raise ValueError("target: has a meaning only for a DataFrame; remove it")
     if isinstance(data, str):
+        if target is not None:
+            raise ValueError("target: has no meaning for a built-in dataset; remove it")
         if groups is not None:
             raise ValueError("groups: has no meaning for a built-in dataset; remove it")
         return {"name": data, **options} if options else None
-    file = f"{name}.npz"
-    _write(file, _arrays(data, groups, options.get("task", "classification")))
+    file, content = f"{name}.npz", _arrays(data, groups, options.get("task", "classification"))
+    if target is not None:
+        raise ValueError("target: has no meaning for arrays, (inputs, answers); remove it")
+    _write(file, content)
     return {"name": "npz", "path": file, **options}
 
 

@@ -9,22 +9,29 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from allcores_study.serving import ensemble, output, samples
+from allcores_study.serving import ensemble, final_model, output, samples
+from allcores_study.serving.predictor import Predictor
 
 
 class Model:
-    """The trained runs of a model, whose predictions are averaged.
+    """A trained model: one run, or several whose predictions are averaged.
 
     Args:
-        folder: of a run, or of several.
-        label: of the model; None: all runs are of one.
-
-    Raises:
-        ValueError: there is no such run, or they do not belong together.
+        predictors: of these runs.
     """
 
-    def __init__(self, folder: str | Path, label: str | None = None) -> None:
-        self.predictors = ensemble.read(folder, label)
+    def __init__(self, predictors: list[Predictor]) -> None:
+        self.predictors = predictors
+
+    @classmethod
+    def of_runs(cls, folder: str | Path, label: str | None = None) -> Model:
+        """Return the runs in a folder as a Model; for the arguments see ensemble.read()."""
+        return cls(ensemble.read(folder, label))
+
+    @classmethod
+    def final(cls, folder: str | Path, label: str | None = None) -> Model:
+        """Return the final model of a study; for the arguments see final_model.read()."""
+        return cls([final_model.read(folder, label)])
 
     def predict(self, data: Any, unknown_as_none: bool = False) -> pd.Series | Any:
         """Return the predicted class or number of each sample.

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from allcores_study import yaml_files
+from allcores_study.interactive import workflow
 from allcores_study.interactive.model import Model
+from allcores_study.records.results_folder import FINAL_MODELS
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -84,9 +87,7 @@ class Result:
         from PIL import Image
 
         if name not in self.figures:
-            raise ValueError(
-                f"found the figure {name!r}; expected one of {', '.join(self.figures)}"
-            )
+            raise ValueError(f"no figure {name!r}; found {', '.join(self.figures)}")
         return Image.open(self.folder / f"{name}_figure.png")
 
     @property
@@ -95,12 +96,32 @@ class Result:
         return self.folder / "report.html"
 
     def model(self, label: str | None = None) -> Model:
-        """Return the trained networks or estimators of a model, to use on new data.
+        """Return a trained model, to use on new data.
+
+        That is the final model of a study with `final=True`, else the mean of the runs of all
+        folds.
 
         Args:
-            label: of the model; None: there is only one.
+            label: of the model; None: the final model that scored best, or the only model.
         """
-        return Model(self.results / "runs", label)
+        if (self.folder / FINAL_MODELS).exists():
+            return Model.final(self.folder, label)
+        return Model.of_runs(self.results / "runs", label)
+
+    def fit(self, label: str | None = None, cores: int | str = "all") -> Model:
+        """Train each model once on all samples, as `final=True` does, and return one; see model().
+
+        Hyperparameters are chosen as in each fold.
+
+        Raises:
+            workflow.StudyError: some runs failed.
+        """
+        file = Path(f"{self.name}.yaml")
+        config = yaml_files.read(file)
+        config["studies"][self.name]["final"] = True
+        workflow.write(file, config)
+        workflow.run(file, cores)
+        return self.model(label)
 
     def __repr__(self) -> str:
         return f"{self.answer}\n\n{self.table.to_string()}\n\nReport: {self.report}"

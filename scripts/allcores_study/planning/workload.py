@@ -60,7 +60,7 @@ class Sizes:
             shape, task, examples = metadata.shape, metadata.task, metadata.examples
             train, test = metadata.train, metadata.test
             is_ordered, vocabulary = metadata.times is not None, metadata.vocabulary
-        held_out = test
+        held_out = train if run.final else test
         for folds, fold in ((run.folds, run.fold), (run.inner_folds, run.inner_fold)):
             if folds is not None:
                 held_out = round(train / (folds + is_ordered))

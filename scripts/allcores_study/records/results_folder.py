@@ -49,6 +49,8 @@ PARTS = (
 ORIGIN = "config.txt"
 # The suffix of all files of a checkpoint.
 SUFFIX = ".allcores"
+# The file that lists the final models of a study, in its folder.
+FINAL_MODELS = "final/models.json"
 PROGRESS = "progress.jsonl"  # in the folder of an unfinished run
 # The files of a finished run.
 RUN_FILES = ("metrics.json", "epochs.csv", "utilisation.csv", "predictions.parquet", "weights.pt")

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 def read(folder: str | Path, model: str | None = None) -> list[Predictor]:
     """Return the Predictors of the runs in a folder and its subfolders.
 
-    Diverged runs are left out, and so are inner runs of a selection, unless there are no others.
+    Diverged runs are left out. So are inner runs of a selection and final runs, unless there are no
+    others.
 
     Args:
         model: label of the model whose runs are read; of a swept model, the runs of its chosen
@@ -41,8 +42,9 @@ def read(folder: str | Path, model: str | None = None) -> list[Predictor]:
     if model is not None:
         of_model = _of_model(of_model, model, folder)
     predictors = [Predictor(files) for files in of_model]
-    outer = [predictor for predictor in predictors if not predictor.run.inner_folds]
-    predictors = outer or predictors
+    for others in ("inner_folds", "final"):
+        outer = [predictor for predictor in predictors if not getattr(predictor.run, others)]
+        predictors = outer or predictors
     first = predictors[0]
     for other in predictors:
         for part, value, first_value in (
@@ -169,7 +171,8 @@ def _is_trained(predictor: Predictor, inputs: np.ndarray) -> np.ndarray:
     run, ordered = predictor.run, dataset.times is not None
     fold_of = folds.of_run(run, Assignable.of(dataset))
     trained, _ = folds.split(
-        dataset.info, fold_of, run.held_out_fold, run.train_size, run.seed, ordered
+        *(dataset.info, fold_of, run.held_out_fold, run.train_size, run.seed),
+        *(ordered, bool(run.final)),
     )
     if inputs.dtype == object:
         assert dataset.vocabulary is not None  # texts

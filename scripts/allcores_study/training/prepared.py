@@ -96,7 +96,8 @@ class PreparedRun:
                 or to score.
         """
         dataset = storage.open_dataset(data_folder)
-        if run.folds is None and dataset.info["train"] == dataset.info["shape"][0]:
+        needs_test_set = run.folds is None and not run.final
+        if needs_test_set and dataset.info["train"] == dataset.info["shape"][0]:
             raise ValueError(f"{run.dataset.label} has no test set of its own; use folds")
         return cls.with_folds(
             run, dataset, folds.of_run(run, folds.Assignable.of(dataset), fold_file)
@@ -113,7 +114,8 @@ class PreparedRun:
         """
         assignable, ordered = folds.Assignable.of(dataset), dataset.times is not None
         training, held_out = split(
-            dataset.info, fold_of, run.held_out_fold, run.train_size, run.seed, ordered
+            *(dataset.info, fold_of, run.held_out_fold, run.train_size, run.seed),
+            *(ordered, bool(run.final)),
         )
         samples, validation = folds.hold_back(assignable, training, run.validation, run.seed)
         seen = dataset.seen_by(samples)

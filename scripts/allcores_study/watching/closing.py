@@ -61,7 +61,7 @@ def lines(folder: ResultsFolder, table: Table, call_journal: Journal | None) -> 
     yield from _listed(["\n".join(failure(job)) for job in failed])
     yield from _listed([f"  stopped: {path}" for path in stopped])
     yield from _of_stores(folder, table)
-    pages = {name: Path(folder.study(name), "report.html") for name in table.studies}
+    pages = {name: Path(folder.study(name), "report.html") for name in table.reported}
     if missing or not (failed or all(page.exists() for page in pages.values())):
         yield (
             "Run the same command again to continue with the missing "

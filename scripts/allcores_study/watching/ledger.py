@@ -205,7 +205,7 @@ class Ledger:
 
     def metric(self, selection: Selection) -> str:
         """Return the name of the metric by which candidates are compared."""
-        return metrics.of_study(self.config, selection.study)[0].name
+        return metrics.of_study(self.config, selection.study.removesuffix(grid.FINAL))[0].name
 
     def choice(self, selection: Selection) -> str | None:
         """Return the mark of a choice between candidates."""

@@ -1,0 +1,135 @@
+"""The final models of a study: trained once on all samples, by what was cross-validated."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from allcores.files import write_json, write_text
+from allcores_study.analysis import comparison, tidy
+from allcores_study.analysis.study import MADE, Study
+from allcores_study.config import grid
+from allcores_study.config.run import digest
+from allcores_study.records import fingerprint, run_files
+from allcores_study.records.results_folder import FINAL_MODELS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from allcores_study.analysis.metrics import Metric
+    from allcores_study.config.run import Run
+
+# The files of each.
+FILES = ("metrics.json", "weights.pt")
+
+
+class FinalModels(Study):
+    """The final models of a study, with their folder in place of that of its report."""
+
+    @property
+    def listed_as(self) -> str:
+        return f"{self.name}{grid.FINAL}"
+
+    @property
+    def place(self) -> str:
+        return str(Path(self.page).parent)
+
+    @property
+    def page(self) -> str:
+        """The file that lists them."""
+        return f"{self.folder.study(self.name)}/{FINAL_MODELS}"
+
+    @property
+    def csvs_of_other(self) -> dict[str, str]:
+        """The scores of the cross-validation."""
+        return {"runs": self.folder.csv(self.name, "runs")}
+
+    @property
+    def files(self) -> list[str]:
+        folders = [self.folder_of(run) for run in self.runs]
+        models = [f"{self.place}/{folder}/{name}" for folder in folders for name in FILES]
+        return [self.page, f"{self.place}/{MADE}", *models]
+
+    @property
+    def known(self) -> str:
+        runs = self.table.studies.get(self.listed_as, [])
+        return digest(json.dumps([fingerprint.of_script("report"), runs, self.config_part]))
+
+    def folder_of(self, run: Run) -> str:
+        """Return the folder of a run's model, in `place`."""
+        return f"{run.dataset.label}/{self.model_of(run)}/{run.schedule.label}"
+
+    def model_of(self, run: Run) -> str:
+        """Return the label of a run's model: that of the sweep, if its candidate was chosen."""
+        return self.table.family(run) if self.selections else run.model.label
+
+
+def write(study: FinalModels) -> None:
+    """Copy the final models of a study into its folder, and list them with what to expect.
+
+    Raises:
+        ValueError: a result is damaged.
+        OSError: a file cannot be read or written.
+    """
+    made_of, place = study.made_of, Path(study.place)
+    shutil.rmtree(place, ignore_errors=True)  # models of an earlier config
+    runs = tidy.read(study.csvs_of_other["runs"])
+    listed = []
+    for run in study.runs:
+        folder = place / study.folder_of(run)
+        folder.mkdir(parents=True, exist_ok=True)
+        files = study.folder.run_files(run.path)
+        metrics = run_files.metrics(files)
+        (folder / "weights.pt").write_bytes(run_files.checked(files, metrics, "weights.pt"))
+        write_text(folder / "metrics.json", files.read("metrics.json").decode())
+        listed.append(
+            {
+                "folder": study.folder_of(run),
+                "dataset": run.dataset.label,
+                "model": study.model_of(run),
+                "schedule": run.schedule.label,
+                "diverged": bool(metrics["diverged"]),
+                "train_samples": metrics["train_samples"],
+                "chosen": _choice(study, run),
+                "expected": _expected(study, run, runs),
+            }
+        )
+    listed.sort(key=lambda entry: _rank(entry["expected"], study.facts.metric))
+    write_json(study.page, {"metric": study.facts.metric.name, "models": listed})
+    study.write_made(made_of)
+    print(*(entry["folder"] for entry in listed), sep="\n")
+
+
+def _choice(study: FinalModels, run: Run) -> dict[str, Any] | None:
+    """Return the candidate that was chosen on all samples, with the scores of all of them."""
+    for selection in study.selections:
+        if run.path in selection.final.values() and run.model.label != selection.family:
+            candidates = study.folder.choice_made(selection)["candidates"]
+            return {"candidate": run.model.label, "candidates": candidates}
+    return None
+
+
+def _expected(study: FinalModels, run: Run, runs: pd.DataFrame) -> dict[str, Any]:
+    """Return the mean score of the cross-validated runs, with its 95 % interval; None: undefined.
+
+    That of the final model on new data should be near, as it is trained in the same way.
+    """
+    settings = {
+        "dataset": run.dataset.label,
+        "model": study.model_of(run),
+        "schedule": run.schedule.label,
+        "strategy": run.strategy.label,
+    }
+    of_run = runs[(runs[[*settings]] == list(settings.values())).all(axis=1)]
+    low, high = comparison.interval(of_run, study.facts.metric)
+    values = {"score": of_run["score"].mean(), "low_95": low, "high_95": high}
+    known = {key: float(value) if math.isfinite(value) else None for key, value in values.items()}
+    return known | {"runs": len(of_run)}
+
+
+def _rank(expected: dict[str, Any], metric: Metric) -> float:
+    """Return the sort key of a model, the smallest for the best."""
+    return math.inf if expected["score"] is None else -metric.sign * expected["score"]
