@@ -8,13 +8,14 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allcores.files import write_json, write_text
+from allcores.files import sha256, write_json, write_text
 from allcores_study.analysis import comparison, tidy
 from allcores_study.analysis.study import MADE, Study
 from allcores_study.config import grid
 from allcores_study.config.run import digest
 from allcores_study.records import fingerprint, run_files
 from allcores_study.records.results_folder import FINAL_MODELS
+from allcores_study.records.run_files import METRICS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from allcores_study.config.run import Run
 
 # The files of each.
-FILES = ("metrics.json", "weights.pt")
+FILES = (METRICS, "weights.pt")
 
 
 class FinalModels(Study):
@@ -58,6 +59,11 @@ class FinalModels(Study):
         runs = self.table.studies.get(self.listed_as, [])
         return digest(json.dumps([fingerprint.of_script("report"), runs, self.config_part]))
 
+    def _digest(self, file: str | Path) -> str | None:
+        """Return the digest of a file, also of a run's record; None: the file does not exist."""
+        is_record = Path(file).name == METRICS and Path(file).is_file()
+        return sha256(file) if is_record else super()._digest(file)
+
     def folder_of(self, run: Run) -> str:
         """Return the folder of a run's model, in `place`."""
         return f"{run.dataset.label}/{self.model_of(run)}/{run.schedule.label}"
@@ -84,7 +90,7 @@ def write(study: FinalModels) -> None:
         files = study.folder.run_files(run.path)
         metrics = run_files.metrics(files)
         (folder / "weights.pt").write_bytes(run_files.checked(files, metrics, "weights.pt"))
-        write_text(folder / "metrics.json", files.read("metrics.json").decode())
+        write_text(folder / METRICS, files.read(METRICS).decode())
         listed.append(
             {
                 "folder": study.folder_of(run),

@@ -231,7 +231,7 @@ class Study:
         parts = [code, _templates(), repr(self.facts), names, self.missing, runs, self.config_part]
         return digest(json.dumps(parts, sort_keys=True))
 
-    def _digest(self, file: str) -> str | None:
+    def _digest(self, file: str | Path) -> str | None:
         """Return the digest of a file; None: the file does not exist."""
         return self.folder.digests.of(file) if Path(file).is_file() else None
 
@@ -256,7 +256,7 @@ class Study:
         return (
             not record.is_up_to_date(self.made_of)
             or set(record.files) | {MADE} != names
-            or record.damaged_file(self.place, self.folder.digests.of) is not None
+            or record.damaged_file(self.place, self._digest) is not None
         )
 
 

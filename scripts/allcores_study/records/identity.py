@@ -84,12 +84,12 @@ class Record:
         """Return whether it was made of this, and no user's module was edited since."""
         return self.made_of == made_of and not fingerprint.changed(self.loaded)
 
-    def damaged_file(self, folder: str | Path, digest: Callable[[Path], str]) -> Path | None:
+    def damaged_file(self, folder: str | Path, digest: Callable[[Path], str | None]) -> Path | None:
         """Return the first of the files that is gone or not as it was written; None: there is none.
 
         Args:
             folder: folder of the record.
-            digest: function that returns the SHA-256 of a file.
+            digest: function that returns the SHA-256 of a file; None: there is none.
         """
         for name, expected in self.files.items():
             file = Path(folder, name)

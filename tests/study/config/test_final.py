@@ -1,0 +1,132 @@
+"""Final models: the cross-validated procedure, once on all samples."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from conftest import ROOT
+from project import copy
+from sklearn.datasets import load_digits
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from test_sweeps import INNER, PIXELS, RATES, SEED, Net
+
+from allcores_study.data.batches import Batches
+from allcores_study.records import run_files
+from allcores_study.serving import ensemble, final_model
+
+CONFIG = """
+models:
+  mlp: {batch_size: 32, epochs: 2, hidden: [16], optimizer: {name: adam, lr: [0.0003, 0.003, 0.03]}}
+  forest: {import: "sklearn.ensemble:RandomForestClassifier", n_estimators: 5}
+studies:
+  nested: {datasets: [digits], folds: 2, models: [mlp, forest], select: 2}
+precision: fp32
+memory_format: contiguous
+"""
+LABELS = load_digits().target
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A study that had no final models at first."""
+    project = copy(tmp_path_factory.mktemp("final"))
+    project.config.write_text(CONFIG)
+    project.call()
+    before = pd.read_csv(project.results / "studies/nested/runs.csv")
+    of_folds = len(run_files.below(project.results / "runs"))
+    project.edit("mine.yaml", "select: 2}", "select: 2, final: true}")
+    output = project.call()
+    # The inner runs of all samples and the two final runs; nothing of the folds.
+    assert f"{len(RATES) * INNER + 2} runs trained" in output
+    assert len(run_files.below(project.results / "runs")) == of_folds + len(RATES) * INNER + 2
+    assert project.planned() == {}
+    pd.testing.assert_frame_equal(pd.read_csv(project.results / "studies/nested/runs.csv"), before)
+    return project
+
+
+def listed(project):
+    return json.loads((project.results / "studies/nested/final/models.json").read_text())["models"]
+
+
+def test_the_final_network_is_a_refit_by_plain_torch_of_the_choice_of_scikit_learn(trained):
+    inner = StratifiedKFold(INNER, shuffle=True, random_state=SEED)
+    search = GridSearchCV(Net(), {"batch_size": [32], "lr": RATES}, cv=inner)
+    search.fit(np.arange(len(LABELS)), LABELS)
+    entry = next(entry for entry in listed(trained) if entry["model"] == "mlp")
+    assert entry["chosen"]["candidate"] == f"mlp-lr{search.best_params_['lr']}"
+    means = [found["mean"] for found in entry["chosen"]["candidates"].values()]
+    assert means == pytest.approx(search.cv_results_["mean_test_score"], abs=2e-3)
+    assert entry["train_samples"] == len(LABELS)
+    predictor = final_model.read(trained.results, "mlp")
+    ours = list(predictor.model.state_dict().values())
+    theirs = list(search.best_estimator_.net_.state_dict().values())
+    for weight, expected in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(weight, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_the_final_forest_is_that_of_scikit_learn(trained):
+    pixels = torch.from_numpy(PIXELS * 255).to(torch.uint8).numpy()
+    predictor = final_model.read(trained.results, "forest")
+    source = Batches(pixels, predictor.scaling.mean, predictor.scaling.std)
+    rows = source.plain(np.arange(len(pixels))).flatten(1).numpy()
+    forest = RandomForestClassifier(n_estimators=5, random_state=SEED).fit(rows, LABELS)
+    np.testing.assert_array_equal(predictor.predictions(pixels), forest.predict_proba(rows))
+
+
+def test_what_to_expect_is_the_score_of_the_cross_validation(trained):
+    runs = pd.read_csv(trained.results / "studies/nested/runs.csv")
+    means = runs.groupby("model")["score"].mean()
+    for entry in listed(trained):
+        assert entry["expected"]["score"] == pytest.approx(means[entry["model"]])
+        assert entry["expected"]["low_95"] <= means[entry["model"]] <= entry["expected"]["high_95"]
+        assert entry["expected"]["runs"] == 2
+    assert listed(trained)[0]["model"] == means.idxmax()  # the best first
+
+
+def test_predict_uses_a_final_model_only_if_asked(trained, tmp_path):
+    data = trained.results / "data" / "digits"
+    program = [sys.executable, ROOT / "scripts" / "predict.py", trained.results, data]
+    flags = ["--final", "--model", "mlp", "--output", tmp_path / "final.csv"]
+    done = subprocess.run([*program, *flags], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "final/digits/mlp/constant" in done.stdout
+    predicted = pd.read_csv(tmp_path / "final.csv")["predicted"]
+    assert (predicted == LABELS).mean() > 0.9
+    assert not any(predictor.run.final for predictor in ensemble.read(trained.results, "mlp"))
+    with pytest.raises(ValueError, match="has no final 'lenet'; found "):
+        final_model.read(trained.results, "lenet")
+    with pytest.raises(ValueError, match="has no final models; add `final: true`"):
+        final_model.read(tmp_path)
+
+
+def test_a_damaged_final_model_is_gathered_again_and_nothing_is_trained(trained, tmp_path):
+    project = trained.copied(tmp_path / "copy")
+    place = project.results / "studies/nested/final/digits/forest/none"
+    content = (place / "weights.pt").read_bytes()
+    (place / "weights.pt").write_bytes(content[:-1])
+    assert project.planned()["final_nested"] == 1
+    assert "0 runs trained" in project.call()
+    assert (place / "weights.pt").read_bytes() == content
+
+
+def test_a_data_sets_own_test_set_stays_out(tmp_path):
+    project = copy(tmp_path)
+    project.config.write_text("""
+models: {mlp: {batch_size: 8, epochs: 1, hidden: [4], optimizer: {name: sgd, lr: [0.1, 0.01]}}}
+datasets: {made: {name: synthetic, count: 40, test: 20, size: 8, classes: 2}}
+studies: {one: {datasets: [made], folds: test, models: [mlp], seeds: [3, 4], final: true}}
+""")
+    project.call()
+    entries = json.loads((project.results / "studies/one/final/models.json").read_text())["models"]
+    # Without `select`, each candidate is a model.
+    assert {entry["model"] for entry in entries} == {"mlp-lr0.1", "mlp-lr0.01"}
+    assert {entry["train_samples"] for entry in entries} == {40}
+    assert {entry["expected"]["runs"] for entry in entries} == {2}
+    with pytest.raises(ValueError, match=r"has no final .mlp."):
+        final_model.read(project.results, "mlp")
+    assert final_model.read(project.results).run.seed == 3
