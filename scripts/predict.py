@@ -36,11 +36,11 @@ def main(flags: argparse.Namespace) -> None:
     # Set before the imports: numpy and torch read these variables when they are imported.
     cores.set_thread_variables(flags.threads)
     lean_torch.import_torch()
-    from allcores_study.serving import ensemble, final_model, output, samples
+    from allcores_study.serving import ensemble, final_models, output, samples
 
     output.refuse_foreign(flags.output)
     if flags.final:
-        predictors = [final_model.read(flags.run, flags.model)]
+        predictors = [final_models.read(flags.run, flags.model)]
     else:
         predictors = ensemble.read(flags.run, flags.model)
     unseen = ensemble.unseen(predictors)

@@ -10,10 +10,11 @@ from allcores.machine import lifetime
 if __name__ == "__main__":
     lifetime.die_with_caller(sys.argv)
 
-from allcores_study.analysis import final, suggestions, writing
+from allcores_study.analysis import suggestions, writing
 from allcores_study.analysis.study import Study
 from allcores_study.records import marks
 from allcores_study.records.results_folder import ResultsFolder
+from allcores_study.serving import final_models
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
@@ -39,7 +40,7 @@ if __name__ == "__main__":
         if flags.without_missing:
             table = folder.without_missing(table)
         if flags.final:
-            final.write(final.FinalModels(config, table, folder, flags.study))
+            final_models.write(final_models.FinalModels(config, table, folder, flags.study))
         else:
             writing.write(Study(config, table, folder, flags.study), flags.again, flags.cores)
         marks.put_all(flags.mark)

@@ -36,10 +36,12 @@ OF_STUDY = {
     "training": {"config", "records", "tasks", "data"},
     "analysis": {"config", "records", "tasks", "data"},
     "stacking": {"config", "records", "data", "training"},
-    "serving": {"config", "records", "tasks", "data", "datasets", "training"},
+    "serving": {"config", "records", "tasks", "data", "datasets", "training", "analysis"},
     "planning": {"config", "records", "tasks", "data", "training"},
     "watching": {"config", "records", "data", "planning", "training", "analysis"},
-    "campaign": {"config", "records", "data", "planning", "training", "analysis", "watching"},
+    "campaign": {
+        *{"config", "records", "data", "planning", "training", "analysis", "watching", "serving"},
+    },
     "interactive": {"config", "records", "datasets", "planning", "analysis", "watching", "serving"},
 }
 # Folder of the study -> those of the engine that it may import from; nobody imports a strategy.

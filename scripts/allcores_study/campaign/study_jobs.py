@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from allcores.machine import lifetime
 from allcores_study import programs
 from allcores_study.analysis import suggestions
-from allcores_study.analysis.final import FinalModels
 from allcores_study.analysis.study import Study
 from allcores_study.campaign import commands
 from allcores_study.campaign.warm_start import PANDAS
+from allcores_study.serving.final_models import FinalModels
 from allcores_study.watching import closing
 
 if TYPE_CHECKING:

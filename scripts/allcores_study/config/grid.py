@@ -59,8 +59,8 @@ class Table:
 
     Attributes:
         runs: path -> Run; a run of several studies is here once.
-        studies: name of a study -> paths of its runs. The final runs of a study are a study, too,
-            see FINAL.
+        studies: name of a study -> paths of its runs. The final runs of a study are a study of
+            their own, see FINAL.
         conditions: path of each run -> its Conditions, the strictest of all studies.
         oversubscribe: paths of the runs that may have more processes than there are cores.
         families: label of each candidate of a sweep -> label of the swept model.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from allcores_study.serving import ensemble, final_model, output, samples
+from allcores_study.serving import ensemble, final_models, output, samples
 from allcores_study.serving.predictor import Predictor
 
 
@@ -30,8 +30,8 @@ class Model:
 
     @classmethod
     def final(cls, folder: str | Path, label: str | None = None) -> Model:
-        """Return the final model of a study; for the arguments see final_model.read()."""
-        return cls([final_model.read(folder, label)])
+        """Return the final model of a study; for the arguments see final_models.read()."""
+        return cls([final_models.read(folder, label)])
 
     def predict(self, data: Any, unknown_as_none: bool = False) -> pd.Series | Any:
         """Return the predicted class or number of each sample.
@@ -81,7 +81,7 @@ class Model:
         return table, first.task.arrays(answers)
 
     def __repr__(self) -> str:
-        return f"a model {ensemble.description(self.predictors)}"
+        return f"Model that predicts {ensemble.description(self.predictors)}"
 
 
 def _as_file(data: Any, folder: Path) -> Path:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from allcores_study import yaml_files
+from allcores_study.analysis import tidy
 from allcores_study.interactive import workflow
 from allcores_study.interactive.model import Model
 from allcores_study.records.results_folder import FINAL_MODELS
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 # The tables that answer the question of a study, the first of those that it has; so for figures.
 ANSWERING = ("models", "speed", "accuracy")
 DRAWING = ("accuracy", "speedup", "loss")
+# Columns that a result does not show, as `table` has them, and how it writes numbers.
+DETAILS = ["pairs", "difference", "low", "high", "at_most", "p", "conditions", "note"]
+SHORT = "{:.4g}".format
 
 
 class Result:
@@ -123,11 +127,19 @@ class Result:
         workflow.run(file, cores)
         return self.model(label)
 
+    @property
+    def _shown(self) -> pd.DataFrame:
+        """The part of the table in which rows differ, without the details of the tests."""
+        table = self.table.drop(columns=DETAILS, errors="ignore")
+        same = [name for name in tidy.SETTINGS if name in table and table[name].nunique() == 1]
+        return table.drop(columns=same if len(table) > 1 else [])
+
     def __repr__(self) -> str:
-        return f"{self.answer}\n\n{self.table.to_string()}\n\nReport: {self.report}"
+        table = self._shown.to_string(index=False, na_rep="", float_format=SHORT)
+        return f"{self.answer}\n\n{table}\n\nReport: {self.report}"
 
     def _repr_html_(self) -> str:
         drawn = next((name for name in DRAWING if name in self.figures), None)
         svg = (self.folder / f"{drawn}_figure.svg").read_text() if drawn else ""
-        table = self.table.to_html(index=False)
+        table = self._shown.to_html(index=False, na_rep="", float_format=SHORT)
         return f"<p>{escape(self.answer)}</p>{svg[svg.find('<svg') :]}{table}"

@@ -11,11 +11,11 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from pathlib import Path
 from typing import IO, Any
 
 import yaml
-from tqdm.auto import tqdm
 
 from allcores.files import write_text
 from allcores.machine import cores, lifetime
@@ -28,6 +28,7 @@ from allcores_study.watching import journal
 from allcores_study.watching.status import Status
 
 HEADER = "# Written by allcores_study; another call from Python with this name overwrites it.\n"
+BAR = "{desc}: {n_fmt} of {total_fmt} runs |{bar}| {elapsed}{postfix}"
 EVERY = 0.5  # seconds between two updates of the bar
 LAST_LINES = 25  # of what Snakemake printed, in the error of a study that failed
 
@@ -93,6 +94,9 @@ def run(file: Path, wanted_cores: int | str) -> None:
 def _show_progress(process: subprocess.Popen[bytes], file: Path) -> None:
     """Show a bar of the runs until the process ends."""
     bar, status, began = None, None, time.time()
+    with warnings.catch_warnings():  # in a notebook without ipywidgets, tqdm asks for them
+        warnings.simplefilter("ignore")
+        from tqdm.auto import tqdm
     folder = ResultsFolder(f"results/{file.stem}")
     while process.poll() is None:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -103,12 +107,13 @@ def _show_progress(process: subprocess.Popen[bytes], file: Path) -> None:
                 continue  # the config has not been checked yet
             status = status or _status(file, folder)
             look = status.look()
-            bar = bar if bar is not None else tqdm(total=len(look.runs), desc=file.stem, unit="run")
+            if bar is None:
+                bar = tqdm(total=len(look.runs), desc=file.stem, bar_format=BAR)
             bar.total, bar.n = len(look.runs), max(bar.n, look.done)
             bar.set_postfix_str(look.time_left)
     if bar is not None:
         bar.n = bar.total if process.returncode == 0 else bar.n
-        bar.set_postfix_str("")
+        bar.set_postfix_str("", refresh=False)
         bar.close()
 
 

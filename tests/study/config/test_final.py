@@ -17,7 +17,7 @@ from test_sweeps import INNER, PIXELS, RATES, SEED, Net
 
 from allcores_study.data.batches import Batches
 from allcores_study.records import run_files
-from allcores_study.serving import ensemble, final_model
+from allcores_study.serving import ensemble, final_models
 
 CONFIG = """
 models:
@@ -62,7 +62,7 @@ def test_the_final_network_is_a_refit_by_plain_torch_of_the_choice_of_scikit_lea
     means = [found["mean"] for found in entry["chosen"]["candidates"].values()]
     assert means == pytest.approx(search.cv_results_["mean_test_score"], abs=2e-3)
     assert entry["train_samples"] == len(LABELS)
-    predictor = final_model.read(trained.results, "mlp")
+    predictor = final_models.read(trained.results, "mlp")
     ours = list(predictor.model.state_dict().values())
     theirs = list(search.best_estimator_.net_.state_dict().values())
     for weight, expected in zip(ours, theirs, strict=True):
@@ -71,7 +71,7 @@ def test_the_final_network_is_a_refit_by_plain_torch_of_the_choice_of_scikit_lea
 
 def test_the_final_forest_is_that_of_scikit_learn(trained):
     pixels = torch.from_numpy(PIXELS * 255).to(torch.uint8).numpy()
-    predictor = final_model.read(trained.results, "forest")
+    predictor = final_models.read(trained.results, "forest")
     source = Batches(pixels, predictor.scaling.mean, predictor.scaling.std)
     rows = source.plain(np.arange(len(pixels))).flatten(1).numpy()
     forest = RandomForestClassifier(n_estimators=5, random_state=SEED).fit(rows, LABELS)
@@ -88,7 +88,7 @@ def test_what_to_expect_is_the_score_of_the_cross_validation(trained):
     assert listed(trained)[0]["model"] == means.idxmax()  # the best first
 
 
-def test_predict_uses_a_final_model_only_if_asked(trained, tmp_path):
+def test_predict_uses_a_final_models_only_if_asked(trained, tmp_path):
     data = trained.results / "data" / "digits"
     program = [sys.executable, ROOT / "scripts" / "predict.py", trained.results, data]
     flags = ["--final", "--model", "mlp", "--output", tmp_path / "final.csv"]
@@ -99,12 +99,12 @@ def test_predict_uses_a_final_model_only_if_asked(trained, tmp_path):
     assert (predicted == LABELS).mean() > 0.9
     assert not any(predictor.run.final for predictor in ensemble.read(trained.results, "mlp"))
     with pytest.raises(ValueError, match="has no final 'lenet'; found "):
-        final_model.read(trained.results, "lenet")
+        final_models.read(trained.results, "lenet")
     with pytest.raises(ValueError, match="has no final models; add `final: true`"):
-        final_model.read(tmp_path)
+        final_models.read(tmp_path)
 
 
-def test_a_damaged_final_model_is_gathered_again_and_nothing_is_trained(trained, tmp_path):
+def test_a_damaged_final_models_is_gathered_again_and_nothing_is_trained(trained, tmp_path):
     project = trained.copied(tmp_path / "copy")
     place = project.results / "studies/nested/final/digits/forest/none"
     content = (place / "weights.pt").read_bytes()
@@ -128,5 +128,5 @@ studies: {one: {datasets: [made], folds: test, models: [mlp], seeds: [3, 4], fin
     assert {entry["train_samples"] for entry in entries} == {40}
     assert {entry["expected"]["runs"] for entry in entries} == {2}
     with pytest.raises(ValueError, match=r"has no final .mlp."):
-        final_model.read(project.results, "mlp")
-    assert final_model.read(project.results).run.seed == 3
+        final_models.read(project.results, "mlp")
+    assert final_models.read(project.results).run.seed == 3

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allcores.files import sha256, write_json, write_text
+from allcores.files import read_json, sha256, write_json, write_text
 from allcores_study.analysis import comparison, tidy
 from allcores_study.analysis.study import MADE, Study
 from allcores_study.config import grid
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from allcores_study.analysis.metrics import Metric
     from allcores_study.config.run import Run
+    from allcores_study.serving.predictor import Predictor
 
 # The files of each.
 FILES = (METRICS, "weights.pt")
@@ -139,3 +140,30 @@ def _expected(study: FinalModels, run: Run, runs: pd.DataFrame) -> dict[str, Any
 def _rank(expected: dict[str, Any], metric: Metric) -> float:
     """Return the sort key of a model, the smallest for the best."""
     return math.inf if expected["score"] is None else -metric.sign * expected["score"]
+
+
+def read(folder: str | Path, model: str | None = None) -> Predictor:
+    """Return the final model that scored best in cross-validation.
+
+    Args:
+        folder: of the results of a config, or of a study.
+        model: label of a model; None: of any.
+
+    Raises:
+        ValueError: there is no such model, or models of several studies or datasets.
+    """
+    from allcores_study.serving.predictor import Predictor  # needs torch, the workflow does not
+
+    lists = sorted(Path(folder).rglob(FINAL_MODELS))
+    if not lists:
+        raise ValueError(f"{folder}: has no final models; add `final: true` to the study")
+    found = [(file.parent, entry) for file in lists for entry in read_json(file)["models"]]
+    fitting = [(place, entry) for place, entry in found if model in (None, entry["model"])]
+    if not fitting:
+        known = dict.fromkeys(entry["model"] for _, entry in found)
+        raise ValueError(f"{folder}: has no final {model!r}; found {', '.join(known)}")
+    if len({(place, entry["dataset"]) for place, entry in fitting}) > 1:
+        places = dict.fromkeys(str(place / entry["dataset"]) for place, entry in fitting)
+        raise ValueError(f"{folder}: has several final models; give one of {', '.join(places)}")
+    place, best = fitting[0]
+    return Predictor(place / best["folder"])
