@@ -52,6 +52,9 @@ def _data(info: dict[str, Any]) -> str:
         parts.append(f"{len(names)} classes ({listed})")
     elif names := info["output_names"]:
         parts.append(f"predicted: {comma_separated(names[:MOST_NAMES])}")
+    if names := info["group_names"]:
+        listed = comma_separated(names[:MOST_NAMES]) + ", ..." * (len(names) > MOST_NAMES)
+        parts.append(f"{len(names)} groups ({listed})")
     return ", ".join(parts)
 
 

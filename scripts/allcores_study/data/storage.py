@@ -38,6 +38,7 @@ class Samples:
         train: number of samples in the training part; the rest are the dataset's own test set.
         groups: (train,) integers, of the training samples; samples of one group are held out
             together; None: no groups.
+        group_names: names of the groups by their numbers; None: they have only numbers.
         times: (train,) numbers or dates, of the training samples; held-out samples come after those
             that are trained on; None: they have no order.
         columns: the features of a table: [{"name": str, "category": the text that it indicates, or
@@ -64,6 +65,7 @@ class Samples:
     output_names: list[str] | None = None
     own_task: tasks.Task | None = None
     vocabulary: Vocabulary | None = None
+    group_names: list[str] | None = None
 
     @property
     def task(self) -> tasks.Task:
@@ -123,6 +125,15 @@ class Dataset:
     def classes(self) -> list[str] | None:
         """The names of the classes; None: the targets are numbers."""
         return self.info["classes"]
+
+    @property
+    def group_of(self) -> np.ndarray | None:
+        """The name or number of each training sample's group, as texts; None: no groups."""
+        if self.groups is None:
+            return None
+        if names := self.info["group_names"]:
+            return np.array(names, dtype=object)[self.groups]
+        return self.groups.astype(str).astype(object)
 
     @property
     def task(self) -> tasks.Task:
@@ -205,6 +216,7 @@ def write(
         "outputs": source.task.outputs,
         "classes": source.classes and [str(name) for name in source.classes],
         "output_names": source.output_names,
+        "group_names": source.group_names,
         "columns": source.columns,
         "scale": source.scale,
         "vocabulary": source.vocabulary and source.vocabulary.to_json(),

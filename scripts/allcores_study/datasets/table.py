@@ -195,11 +195,13 @@ def answers_of(
         if len(classes) < 2:
             found = f"a single value, {classes[0]}" if classes else "no value"
             raise ValueError(f"{path}: the column {target} has {found}; expected at least two")
+    group_of, group_names = _classes(path, frame[groups]) if groups else (None, None)
     return {
         "targets": targets,
         "classes": classes,
         "train": len(frame),
-        "groups": _classes(path, frame[groups])[0] if groups else None,
+        "groups": group_of,
+        "group_names": group_names,
         "times": _times(path, frame[time]) if time else None,
         "output_names": target if isinstance(target, list) else None,
         "own_task": tasks.named(task, len(target)) if task == "multilabel" else None,

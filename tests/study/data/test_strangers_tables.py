@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 from conftest import ROOT
 
+from allcores_study.data import storage
 from allcores_study.datasets import npz, table, text
 
 INPUTS = ROOT / "tests" / "inputs"
@@ -53,6 +54,17 @@ def test_groups_are_read_as_they_are_written(tmp_path):
     )
     samples = table.load(None, path=file, target="y", groups="g")
     assert len(set(samples.groups)) == 5
+    storage.write(tmp_path / "data", samples)
+    names = storage.open_dataset(tmp_path / "data").group_of
+    assert list(names) == ["1", "NA", "2", "NA", "3", "NA", "4", "NA"]
+
+
+def test_numbered_groups_are_named_by_their_numbers(tmp_path):
+    arrays = {"inputs": np.ones((4, 2)), "labels": [0, 1, 0, 1], "groups": [70, 8, 8, 70]}
+    np.savez(tmp_path / "mine.npz", **arrays)
+    storage.write(tmp_path / "data", npz.load(None, path=str(tmp_path / "mine.npz")))
+    names = storage.open_dataset(tmp_path / "data").group_of
+    assert list(names) == ["70", "8", "8", "70"]
 
 
 def test_an_empty_cell_of_a_target_is_missing(tmp_path):
