@@ -48,7 +48,7 @@ def of_study(study: Study) -> dict[str, pd.DataFrame]:
         "candidates": selection.candidates(study, all_metrics, measured),
         "missing": pd.DataFrame({"run": missing, "log": [study.log(path) for path in missing]}),
     }
-    frames["predictions"] = predictions_of_all(pairs)
+    frames["predictions"] = with_groups(predictions_of_all(pairs), study.data)
     frames["runs"] = frames["runs"].merge(_test_samples(frames["predictions"]), "left", tidy.RUN)
     return selection.by_family(study, frames)
 
@@ -146,6 +146,22 @@ def predictions_of_all(
         given = frame["probabilities"]
         frame["probabilities"] = given.map(lambda row: np.asarray(row, float), na_action="ignore")
     return frame
+
+
+def with_groups(predictions: pd.DataFrame, data_folder: str | Path) -> pd.DataFrame:
+    """Return predictions with the column `group`, if a dataset has groups that folds keep together.
+
+    Args:
+        predictions: see predictions_of_all().
+        data_folder: where the prepared datasets are.
+    """
+    groups = np.full(len(predictions), None, dtype=object)
+    for label in predictions["dataset"].unique():
+        dataset = _datasets.get(Path(data_folder) / label)  # None if its data are gone
+        if dataset is not None and (group_of := dataset.group_of) is not None:
+            rows = ((predictions["dataset"] == label) & (predictions["split"] != "test")).to_numpy()
+            groups[rows] = group_of[predictions["sample"].to_numpy()[rows]]
+    return predictions.assign(group=groups) if groups.any() else predictions
 
 
 def _test_samples(predictions: pd.DataFrame) -> pd.DataFrame:

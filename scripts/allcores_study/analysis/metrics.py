@@ -160,13 +160,21 @@ def measured(
     values = {name: run[name] for name in names if name in run}
     missing = [metric for metric in metrics if metric.name not in values]
     if missing:
-        frame = predictions(run, files)
-        answers: Any = [frame[name].to_numpy() for name in ("true", "predicted")]
-        if answers[0].dtype == object:  # lists of several numbers
-            answers = map(np.stack, answers)
-        arguments = *answers, probabilities(frame)
+        arguments = arguments_of(predictions(run, files))
         values |= {metric.name: metric.measure(*arguments) for metric in missing}
     return {name: math.nan if values[name] is None else values[name] for name in names}
+
+
+def arguments_of(frame: pd.DataFrame) -> tuple[np.ndarray | None, ...]:
+    """Return the arguments of a metric: true and predicted values, and probabilities.
+
+    Args:
+        frame: predictions() of one model, or some of its rows.
+    """
+    answers: Any = [frame[name].to_numpy() for name in ("true", "predicted")]
+    if answers[0].dtype == object:  # lists of several numbers
+        answers = map(np.stack, answers)
+    return *answers, probabilities(frame)
 
 
 def probabilities(frame: pd.DataFrame) -> np.ndarray | None:

@@ -239,6 +239,16 @@ def _is_of_several_numbers(config: dict[str, Any], settings: dict[str, Any]) -> 
     )
 
 
+def _has_groups(config: dict[str, Any], settings: dict[str, Any]) -> bool:
+    """Return whether the samples of test folds are in groups."""
+    choices = [grid.choice(config, "datasets", label) for label in settings["datasets"]]
+    known = [registry.metadata(choice) for choice in choices]
+    return settings["folds"] != "test" and any(
+        choice.options.get("groups") or (metadata and metadata.groups)
+        for choice, metadata in zip(choices, known, strict=True)
+    )
+
+
 def _targets(config: dict[str, Any], settings: dict[str, Any]) -> str:
     return fit.task_of_study(config, settings).constants["TARGETS"]
 
@@ -295,6 +305,9 @@ CONDITIONS = {
     "labels": lambda config, settings: _targets(config, settings) == "labels",
     "pixels": lambda config, settings: _targets(config, settings) == "pixels",
     "inputs": lambda config, settings: _targets(config, settings) == "inputs",
+    "groups": lambda config, settings: (
+        _has_groups(config, settings) and _is_learnable(config, settings)
+    ),
     "several_numbers": _is_of_several_numbers,
     "numbers": lambda config, settings: _targets(config, settings) == "numbers",
     "asynchronous": _is_asynchronous,

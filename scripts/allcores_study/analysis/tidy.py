@@ -22,6 +22,8 @@ LABELS = [
 ]
 # Prefix of columns with the name of a class.
 CLASS = "class "
+# Prefix of columns with the name of a group.
+GROUP = "group "
 # Settings that decide the speed: runs that differ only in the schedule are also repeats.
 SPEED_SETTINGS = [column for column in SETTINGS if column != "schedule"]
 # Columns of an epoch, in addition to its phases.

@@ -88,7 +88,7 @@ def formats(
     table: pd.DataFrame,
     metrics: Sequence[Metric],
     own: dict[str, Number | Callable[[Metric], Number]] | None = None,
-    others: Number = OTHERS,
+    others: Number | Callable[[Metric], Number] = OTHERS,
 ) -> dict[str, Number]:
     """Return column -> Number for the columns of a table that hold numbers; others are texts.
 
@@ -101,10 +101,10 @@ def formats(
     found = {}
     for name in table.columns.difference([*tidy.LABELS, "threads"], sort=False):
         kind = known.get(name, known.get(SIDES.sub("", name)))
+        if not kind and _is_of_numbers(table[name]):
+            kind = others
         if kind:
             found[name] = kind(metrics[0]) if callable(kind) else kind
-        elif _is_of_numbers(table[name]):
-            found[name] = others
     return found
 
 

@@ -233,6 +233,26 @@ def test_per_class_table_pools_folds():
     assert list(table["class 1"]) == pytest.approx([(3 + 4) / 10, (2 + 4) / 10])
 
 
+def _refuse(*_):
+    raise ValueError("samples of one class")
+
+
+def test_a_group_on_which_the_metric_is_undefined_has_an_empty_cell(monkeypatch):
+    scores = np.array([[0, 1], [1, 0], [0, 1], [0, 1]], np.float32)
+    columns = {"sample": range(4), "true": [1, 0, 1, 1], "predicted": [1, 0, 1, 1]}
+    labels = dict.fromkeys(tidy.RUN, "x") | {"group": ["a", "a", "b", "b"]}
+    predictions = pd.DataFrame(labels | columns | {"scores": [*scores]})
+    facts = dataclasses.replace(FACTS, metrics=(Metric.of("roc_auc"),))
+    module = products.load("per_group_table")
+    table = module.table(predictions, facts)
+    assert table.loc[0, "group a"] == 1
+    assert np.isnan(table.loc[0, "group b"])
+    assert list(module.sentences(table, predictions, facts)) == [], "nothing to compare"
+    monkeypatch.setattr(Metric, "measure", _refuse)  # as a user's metric may
+    assert module.table(predictions, facts)[["group a", "group b"]].isna().all(axis=None)
+    assert module.table(predictions.drop(columns="group"), facts).empty
+
+
 def test_it_is_said_how_good_it_is_to_guess():
     runs = [run | {"confusion": [[6, 1], [1, 2]], "classes": ["no", "yes"]} for run in RUNS]
     (sentence,) = products.load("per_class_table").sentences(tidy.classes(runs))

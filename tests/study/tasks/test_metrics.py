@@ -8,6 +8,7 @@ import pytest
 import yaml
 from conftest import RUN
 from project import copy
+from scipy import special
 from sklearn import metrics as of_sklearn
 
 from allcores.files import read_json
@@ -108,6 +109,29 @@ def test_every_sample_is_predicted_once_out_of_its_fold_and_groups_stay_together
     for _, one in predictions.groupby(["strategy", "seed"]):
         assert sorted(one["sample"]) == list(range(120))
         assert one.groupby(groups[one["sample"]].to_numpy())["split"].nunique().max() == 1
+
+
+def test_each_group_has_a_score(finished):
+    study = finished.results / "studies" / "first"
+    predictions = pd.read_parquet(study / "predictions.parquet")
+    hospitals = patients()["hospital"].astype(str).to_numpy()
+    assert (predictions["group"] == hospitals[predictions["sample"]]).all()
+    table = pd.read_csv(study / "per_group_table.csv").set_index("strategy")
+    names = [name.removeprefix("group ") for name in table if name.startswith("group ")]
+    assert names == sorted(names, key=int)
+    assert len(names) == 20, "the largest of 24"
+    for (strategy, group), rows in predictions.groupby(["strategy", "group"]):
+        if f"group {group}" in table:
+            scores = []
+            for _, one in rows.groupby("seed"):
+                probabilities = special.softmax(np.stack(one["scores"]).astype(float), axis=1)
+                scores.append(of_sklearn.log_loss(one["true"], probabilities, labels=[0, 1]))
+            shown = table.loc[strategy, f"group {group}"]
+            assert shown == pytest.approx(np.mean(scores), abs=1e-6)
+    said = (study / "verdict.rst").read_text()
+    assert "patients: log loss on the 20 largest groups, averaged over the models, ranges" in said
+    assert "24 groups (0, 1, 2, 3, 4, 5, ...)" in (study / "report.html").read_text()
+    assert not (finished.results / "studies" / "numbers" / "per_group_table.csv").exists()
 
 
 def test_the_leading_metric_is_what_the_verdict_is_about(finished):
