@@ -123,6 +123,14 @@ def mean_iou(
     return _of_pixels(true, predicted)["mean_iou"]
 
 
+@metric(title="mean Dice", targets=("pixels",), in_percent=True, bounds=(0, 1))
+def mean_dice(
+    true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray | None
+) -> float | None:
+    """Compute the mean Dice coefficient of the pixels, over the classes that occur."""
+    return _of_pixels(true, predicted)["mean_dice"]
+
+
 @metric(title="pixel accuracy", targets=("pixels",), in_percent=True, bounds=(0, 1))
 def pixel_accuracy(
     true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray | None

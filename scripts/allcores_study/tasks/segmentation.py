@@ -35,7 +35,7 @@ class Segmentation(Task):
     array = "masks"
     unfit = "hold numbers that are not classes"
     target = "pixels"
-    measures = ("mean_iou", "pixel_accuracy", "of_each")
+    measures = ("mean_iou", "mean_dice", "pixel_accuracy", "of_each")
 
     def output_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         return (self.outputs, *shape[1:])
@@ -114,22 +114,27 @@ class Segmentation(Task):
         return {"predicted": scores.reshape(count, math.prod(shape)), "shape": sizes}
 
     def measured(self, true: np.ndarray, predicted: np.ndarray) -> dict[str, Any]:
-        """Return {"mean_iou", "pixel_accuracy", "of_each"}; undefined values are None.
+        """Return the measures; undefined values are None.
 
         "mean_iou" is the mean, over the classes that occur, of intersection over union: pixels that
-        are of a class and predicted so, over pixels that are either. "pixel_accuracy" is in 0..1.
-        "of_each" lists "iou" and "accuracy" of each class.
+        are of a class and predicted so, over pixels that are either. "mean_dice" is the same with
+        twice the former over the sum of the pixels that are of the class and of those predicted so.
+        "pixel_accuracy" is in 0..1. "of_each" lists "iou", "dice" and "accuracy" of each class.
         """
         true = true.reshape(predicted.shape)
         counts = confusion(true, predicted, self.outputs)
         hits, have, told = np.diag(counts), counts.sum(axis=1), counts.sum(axis=0)
         each = [
-            {"iou": _share(hit, n + m - hit), "accuracy": _share(hit, n)}
+            {
+                "iou": _share(hit, n + m - hit),
+                "dice": _share(2 * hit, n + m),
+                "accuracy": _share(hit, n),
+            }
             for hit, n, m in zip(hits.tolist(), have.tolist(), told.tolist(), strict=True)
         ]
-        shares = [of_one["iou"] for of_one in each if of_one["iou"] is not None]
         return {
-            "mean_iou": float(np.mean(shares)) if shares else None,
+            "mean_iou": _mean([of_one["iou"] for of_one in each]),
+            "mean_dice": _mean([of_one["dice"] for of_one in each]),
             "pixel_accuracy": _share(int(hits.sum()), int(counts.sum())),
             "of_each": each,
         }
@@ -175,6 +180,12 @@ def confusion(true: np.ndarray, predicted: np.ndarray, classes: int) -> np.ndarr
     has_class = true != WITHOUT_CLASS
     pairs = true[has_class].astype(np.int64) * classes + predicted[has_class]
     return np.bincount(pairs, minlength=classes**2).reshape(classes, classes)
+
+
+def _mean(shares: list[float | None]) -> float | None:
+    """Return the mean of the shares that are defined."""
+    defined = [share for share in shares if share is not None]
+    return float(np.mean(defined)) if defined else None
 
 
 def _share(part: int, whole: int) -> float | None:

@@ -9,7 +9,7 @@ from PIL import Image
 from sklearn import metrics as sklearn_metrics
 
 from allcores.loop.sharding import shards, shuffled
-from allcores_study.analysis import collect, measures, products
+from allcores_study.analysis import collect, measures, products, tidy
 from allcores_study.analysis import metrics as analysis_metrics
 from allcores_study.config import checks, fit, registry
 from allcores_study.config.run import Choice
@@ -82,11 +82,17 @@ def test_weights_and_scores_are_those_of_a_plain_loop_and_scikit_learn(tmp_path,
     expected = sklearn_metrics.jaccard_score(*flat, average=None, labels=[0, 1, 2])
     assert [of_one["iou"] for of_one in metrics["of_each"]] == pytest.approx(expected)
     assert metrics["mean_iou"] == pytest.approx(expected.mean())
+    dice = sklearn_metrics.f1_score(*flat, average=None, labels=[0, 1, 2])
+    assert [of_one["dice"] for of_one in metrics["of_each"]] == pytest.approx(dice)
+    assert metrics["mean_dice"] == pytest.approx(dice.mean())
+    assert measures.mean_dice(true, predicted, None) == pytest.approx(metrics["mean_dice"])
     assert metrics["pixel_accuracy"] == sklearn_metrics.accuracy_score(*flat)
     assert measures.mean_iou(true, predicted, None) == pytest.approx(metrics["mean_iou"])
     assert measures.pixel_accuracy(true, predicted, None) == metrics["pixel_accuracy"]
     assert np.array_equal(true.reshape(-1, SIZE, SIZE), MASKS[held_out])
     assert metrics["output_names"] == ["class 0", "class 1", "class 2"]
+    table = products.load("per_pixel_class_table").table(tidy.outputs([metrics]))
+    assert list(table["dice"]) == pytest.approx(dice)
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "shared_memory", "parameter_server", "hogwild"])

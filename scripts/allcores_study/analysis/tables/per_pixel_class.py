@@ -15,12 +15,14 @@ SECTION = "{metric}"
 WHEN = "pixels"
 ORDER = 68
 CAPTION = """
-IoU and accuracy of each class of pixels on the test folds, averaged over folds and seeds. *iou*:
-the pixels that belong to the class and are predicted to, divided by those that do either.
-*accuracy*: the share of the pixels of the class that are predicted to belong to it. A fold without
-such pixels, true or predicted, does not count.
+IoU, Dice and accuracy of each class of pixels on the test folds, averaged over folds and seeds.
+*iou*: the pixels that belong to the class and are predicted to, divided by those that do either.
+*dice*: twice the pixels that belong to the class and are predicted to, divided by the sum of those
+that belong to it and of those that are predicted to. *accuracy*: the share of the pixels of the
+class that are predicted to belong to it. A fold without such pixels, true or predicted, does not
+count.
 """
-SCORES = ["iou", "accuracy"]
+SCORES = ["iou", "dice", "accuracy"]
 NUMBERS = dict.fromkeys(SCORES, percent(1))
 
 
