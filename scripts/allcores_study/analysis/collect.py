@@ -25,8 +25,11 @@ _datasets: dict[Path, storage.Dataset] = {}
 _folds: dict[tuple[Path, str | None, int | None], np.ndarray | None] = {}
 
 
-def of_study(study: Study) -> dict[str, pd.DataFrame]:
-    """Return name -> frame of each tidy CSV of a study, and of the `predictions` of its runs."""
+def of_study(study: Study) -> dict[str, Any]:
+    """Return name -> frame of each tidy CSV of a study, and of the `predictions` of its runs.
+
+    Its prepared datasets are `datasets`, label -> Dataset, without those that no longer exist.
+    """
     all_metrics, all_files, missing = [], [], list(study.missing)
     for run in study.runs:
         files = study.folder.run_files(run.path)
@@ -48,9 +51,11 @@ def of_study(study: Study) -> dict[str, pd.DataFrame]:
         "candidates": selection.candidates(study, all_metrics, measured),
         "missing": pd.DataFrame({"run": missing, "log": [study.log(path) for path in missing]}),
     }
-    frames["predictions"] = with_groups(predictions_of_all(pairs), study.data)
+    folders = {run.dataset.label: Path(study.data) / run.dataset.label for run in study.runs}
+    datasets = {label: _datasets[at] for label, at in folders.items() if at in _datasets}
+    frames["predictions"] = with_groups(predictions_of_all(pairs), datasets)
     frames["runs"] = frames["runs"].merge(_test_samples(frames["predictions"]), "left", tidy.RUN)
-    return selection.by_family(study, frames)
+    return selection.by_family(study, frames) | {"datasets": datasets}
 
 
 def read(
@@ -148,17 +153,16 @@ def predictions_of_all(
     return frame
 
 
-def with_groups(predictions: pd.DataFrame, data_folder: str | Path) -> pd.DataFrame:
+def with_groups(predictions: pd.DataFrame, datasets: dict[str, storage.Dataset]) -> pd.DataFrame:
     """Return predictions with the column `group`, if a dataset has groups that folds keep together.
 
     Args:
         predictions: see predictions_of_all().
-        data_folder: where the prepared datasets are.
+        datasets: label -> Dataset.
     """
     groups = np.full(len(predictions), None, dtype=object)
-    for label in predictions["dataset"].unique():
-        dataset = _datasets.get(Path(data_folder) / label)  # None if its data are gone
-        if dataset is not None and (group_of := dataset.group_of) is not None:
+    for label, dataset in datasets.items():
+        if (group_of := dataset.group_of) is not None:
             rows = ((predictions["dataset"] == label) & (predictions["split"] != "test")).to_numpy()
             groups[rows] = group_of[predictions["sample"].to_numpy()[rows]]
     return predictions.assign(group=groups) if groups.any() else predictions

@@ -14,9 +14,10 @@ A file describes its product in literals, so that adding a product changes no ot
 
 The arguments of these functions are named after their data: a tidy CSV (TIDY in study.py), a table
 (`speed_table`), one of these from the study that this one is compared with (`against_runs`), the
-`predictions` of the runs, or `facts`. If the first argument of a figure is an empty frame, the
-figure is drawn without content. A table that is made from another has the larger ORDER. A figure is
-shown above the table of the same name.
+`predictions` of the runs, `datasets` (label -> the prepared Dataset, if it still exists), or
+`facts`. If the first argument of a figure is an empty frame, the figure is drawn without content. A
+table that is made from another has the larger ORDER. A figure is shown above the table of the same
+name.
 
 The files are parsed, not imported, because the workflow needs all of this without pandas.
 """

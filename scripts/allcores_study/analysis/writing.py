@@ -59,12 +59,12 @@ def write(study: Study, again: str, cores: int = 1) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     made_of = study.made_of  # before loading a user's metric, which may change sys.path
     frames = collect.of_study(study)
-    predictions = frames.pop("predictions")
+    predictions, datasets = frames.pop("predictions"), frames.pop("datasets")
     predictions.to_parquet(study.predictions, index=False)
     for name, frame in frames.items():
         frame.to_csv(study.tidy[name], index=False)
     frames = {name: tidy.read(path) for name, path in (study.tidy | study.csvs_of_other).items()}
-    frames |= {"predictions": predictions, "facts": study.facts}
+    frames |= {"predictions": predictions, "datasets": datasets, "facts": study.facts}
     (folder / "captions").mkdir(exist_ok=True)
     for product in study.products:
         caption = study.facts.filled(product.caption)

@@ -23,7 +23,7 @@ def test_a_product_says_what_it_is_and_is_made_from_what_there_is(product):
     for name in (*product.inputs, *(product.inputs_of_sentences or ())):
         assert name.removeprefix(study.OTHER) in tables | {
             *study.TIDY,
-            *("predictions", "facts"),
+            *("predictions", "datasets", "facts"),
         }
     module = products.load(product.name)
     assert callable(getattr(module, product.kind))

@@ -209,24 +209,35 @@ def test_a_u_net_takes_any_channels_size_and_classes(size, depth):
     assert depth > 2 or sizes[0] < sizes[1]
 
 
-def test_the_best_and_the_worst_masks_are_drawn(tmp_path, laboratory):
+@pytest.mark.parametrize("channels", [1, 2, 3])
+def test_the_best_and_the_worst_masks_are_drawn(channels, tmp_path, laboratory):
     masks = MASKS.copy()
     masks[:, 0] = WITHOUT_CLASS
-    laboratory.trained(run_on(tmp_path / "scenes", masks, epochs=4))
+    images = np.repeat(IMAGES, channels, axis=1)
+    run = run_on(tmp_path / "scenes", masks, images, epochs=4)
+    laboratory.trained(run)
     files = RunFolder(laboratory.folder / "run")
     frame = collect.predictions_of_all([(run_files.metrics(files), files)])
     mean_iou = analysis_metrics.Metric.of("mean_iou")
     facts = products.Facts("s", "serial", None, (), metrics=(mean_iou,))
-    drawn = products.load("masks_figure").figure(frame, facts)
+    datasets = {"scenes": storage.open_dataset(laboratory.data(run.dataset))}
+    drawn = products.load("masks_figure").figure(frame, datasets, facts)
     task = tasks.named("segmentation", 3)
     each = [task.measured(row.true[None], row.predicted[None]) for row in frame.itertuples()]
     scores = sorted((of_one["mean_iou"] for of_one in each), reverse=True)
     titles = [panel.get_title().splitlines()[-1] for panel in drawn.axes]
     shown = [*scores[:2], *scores[-2:]]
     assert titles == [f"mean IoU {score:.1%}" for score in shown]
-    pictures = [panel.get_images()[0].get_array() for panel in drawn.axes]
-    assert all(picture.shape == (2 * SIZE + 1, SIZE, 3) for picture in pictures)
-    assert all((picture[0] == 1).all() for picture in pictures), "white has no class"
+    pictures = [np.asarray(panel.get_images()[0].get_array()) for panel in drawn.axes]
+    first_row = -2 * SIZE - 1  # of the true mask
+    assert all((picture[first_row] == 1).all() for picture in pictures), "white has no class"
+    best = IMAGES[frame["sample"][np.argmax([of_one["mean_iou"] for of_one in each])], 0]
+    if channels == 2:  # not an image that can be shown
+        assert all(picture.shape == (2 * SIZE + 1, SIZE, 3) for picture in pictures)
+    else:
+        assert all(picture.shape == (3 * SIZE + 2, SIZE, 3) for picture in pictures)
+        shown = (best - best.min()) / np.ptp(best)
+        assert np.allclose(pictures[0][:SIZE], shown[..., None])
 
 
 def test_a_folder_of_images_and_one_of_masks(tmp_path):

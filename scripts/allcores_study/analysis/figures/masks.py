@@ -1,7 +1,8 @@
-"""Draw the masks that were predicted best and worst, each with the true one."""
+"""Draw the masks that were predicted best and worst, each with its image and the true mask."""
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from allcores_study.analysis.products import Facts
+    from allcores_study.data.storage import Dataset
 
 TITLE = "the best and the worst masks"
 SECTION = "{metric}"
@@ -24,18 +26,22 @@ WHEN = "pixels"
 ORDER = 53
 LEADING = 6
 CAPTION = """
-Masks of test images, the true one above the predicted one. For each model trained with
-``{baseline}``, the two best and the two worst predictions are drawn, by the mean IoU over the
-classes of the image. Each colour is a class; white pixels have none.
+Test images with their masks. From top to bottom: the image, if it has one channel or three; the
+true mask; the predicted mask. For each model trained with ``{baseline}``, the two best and the two
+worst predictions are drawn, by the mean IoU over the classes of the image. Each colour is a class;
+white pixels have none.
 """
 COLOURS = 20
 
 
-def figure(predictions: pd.DataFrame, facts: Facts) -> Figure:
-    """Draw a panel for each shown image, the true mask above the predicted one."""
-    figure, panels = style.panels_of_samples(predictions, facts.baseline, height=4.4)
+def figure(predictions: pd.DataFrame, datasets: dict[str, Dataset], facts: Facts) -> Figure:
+    """Draw a panel for each shown sample: its image, the true mask, the predicted mask."""
+    inputs = {name: data.inputs for name, data in datasets.items() if data.shape[0] in (1, 3)}
+    height = 6.2 if inputs else 4.4
+    figure, panels = style.panels_of_samples(predictions, facts.baseline, height)
     for own, group in panels:
-        style.draw_best_and_worst(own, _best_first(group), _draw)
+        images = inputs.get(group["dataset"].iloc[0])
+        style.draw_best_and_worst(own, _best_first(group), functools.partial(_draw, images))
     of_datasets = dict.fromkeys(map(tuple, predictions["output"]))
     for number, names in enumerate(zip(*of_datasets, strict=True)):
         colour, name = (
@@ -47,9 +53,10 @@ def figure(predictions: pd.DataFrame, facts: Facts) -> Figure:
     return figure
 
 
-def _draw(panel: Axes, scored: tuple[float, Any]) -> str:
+def _draw(images: np.ndarray | None, panel: Axes, scored: tuple[float, Any]) -> str:
     iou, row = scored
-    panel.imshow(_picture(row), interpolation="nearest")
+    image = None if images is None else images[row.sample]
+    panel.imshow(_picture(image, row), interpolation="nearest")
     panel.set_axis_off()
     return f"mean IoU {iou:.1%}"
 
@@ -70,11 +77,19 @@ def _largest(row: Any) -> int:
     return int(max(true.max(initial=0), row.predicted.max(initial=0)))
 
 
-def _picture(row: Any) -> np.ndarray:
-    """Return the true mask above the predicted one, (2 H + gap, W, 3)."""
+def _picture(image: np.ndarray | None, row: Any) -> np.ndarray:
+    """Return the image, the true mask and the predicted one below each other, (..., W, 3)."""
     height, width = row.shape
     masks = [np.reshape(mask, (height, width)) for mask in (row.true, row.predicted)]
     colours = np.array(colormaps["tab20"].colors[:COLOURS])  # type: ignore[attr-defined]
     gap = np.ones((max(1, height // 16), width, 3))
     parts = [np.where((m == WITHOUT_CLASS)[..., None], 1.0, colours[m % COLOURS]) for m in masks]
-    return np.concatenate([parts[0], gap, parts[1]])
+    above = [] if image is None else [_in_colour(image), gap]
+    return np.concatenate([*above, parts[0], gap, parts[1]])
+
+
+def _in_colour(image: np.ndarray) -> np.ndarray:
+    """Return an image (1 or 3, H, W) as (H, W, 3), its least value black and its largest white."""
+    low, high = float(image.min()), float(image.max())
+    shown = (image.astype(float) - low) / ((high - low) or 1.0)
+    return np.broadcast_to(shown, (3, *image.shape[1:])).transpose(1, 2, 0)
