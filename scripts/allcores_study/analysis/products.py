@@ -2,8 +2,8 @@
 
 A file describes its product in literals, so that adding a product changes no other file:
 
-* TITLE, SECTION ({metric}, speed or training) and CAPTION, for the report. {study}, {baseline},
-  {target}, {metric} and {curve} in them are filled in.
+* TITLE, SECTION ({metric}, data, speed or training) and CAPTION, for the report. {study},
+  {baseline}, {target}, {metric} and {curve} in them are filled in.
 * WHEN: a name in CONDITIONS, if only some studies have the product.
 * ORDER: a unique number, the position in the report, and in the verdict if there are sentences.
 * LEADING: the rank among products that may open the report; the first three do.
@@ -221,9 +221,15 @@ def _is_asynchronous(config: dict[str, Any], settings: dict[str, Any]) -> bool:
 
 def _is_learnable(config: dict[str, Any], settings: dict[str, Any]) -> bool:
     """Return whether the targets of one of its datasets depend on the inputs."""
+    return any(_constants_of_datasets(config, settings, "LEARNABLE", True))
+
+
+def _constants_of_datasets(
+    config: dict[str, Any], settings: dict[str, Any], constant: str, default: bool
+) -> list[Any]:
     choices = [grid.choice(config, "datasets", label) for label in settings["datasets"]]
     components = registry.datasets()
-    return any(_constant(components, choice, "LEARNABLE", True) for choice in choices)
+    return [_constant(components, choice, constant, default) for choice in choices]
 
 
 def _is_of_classes(config: dict[str, Any], settings: dict[str, Any]) -> bool:
@@ -301,6 +307,9 @@ def _is_swept_widely(config: dict[str, Any], settings: dict[str, Any]) -> bool:
 # Condition -> function(config, settings of a study): whether it is met.
 CONDITIONS = {
     "learnable": _is_learnable,
+    "columns": lambda config, settings: any(
+        _constants_of_datasets(config, settings, "HAS_COLUMNS", False)
+    ),
     "networks": _has_networks,
     "classes": _is_of_classes,
     "labels": lambda config, settings: _targets(config, settings) == "labels",

@@ -18,7 +18,7 @@ RUN = [*SETTINGS, *REPEAT]
 # Columns with labels from the config or the dataset, read as texts.
 LABELS = [
     *("dataset", "model", "schedule", "strategy", "train_size", "split"),
-    *("class", "true", "predicted"),
+    *("class", "true", "predicted", "column", "category"),
 ]
 # Prefix of columns with the name of a class.
 CLASS = "class "

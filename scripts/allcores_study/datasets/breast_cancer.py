@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from allcores_study.data.storage import Samples
 
+HAS_COLUMNS = True
+
 
 def metadata() -> Metadata:
     return Metadata(train=569, test=0, smallest_class=212, shape=(30,), classes=2)

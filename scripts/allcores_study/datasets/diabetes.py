@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from allcores_study.data.storage import Samples
 
 TASK = "regression"
+HAS_COLUMNS = True
 
 
 def metadata() -> Metadata:

@@ -29,6 +29,7 @@ ALLOWED = {
     "missing": ("error", "mean"),
     "header": (True, False),
 }
+HAS_COLUMNS = True
 # Files with more bytes are read only when they are prepared.
 LARGE = 1 << 25
 # A column of texts holds names or dates if it has more than FEW_CATEGORIES, and more than

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from allcores_study.data.storage import Samples
 
+HAS_COLUMNS = True
+
 
 def metadata() -> Metadata:
     return Metadata(train=178, test=0, smallest_class=48, shape=(13,), classes=3)

@@ -15,7 +15,7 @@ def test_a_product_says_what_it_is_and_is_made_from_what_there_is(product):
     assert product.title
     assert len(FACTS.filled(product.caption).split()) > 8, "a caption is a sentence"
     assert product.when in {None, *products.CONDITIONS}
-    assert product.section in ("{metric}", "speed", "training")
+    assert product.section in ("{metric}", "data", "speed", "training")
     tables = {
         name for name, known_product in products.by_name().items() if known_product.kind == "table"
     }

@@ -15,6 +15,8 @@ from allcores_study.analysis import head, methods, products, tidy, wording, writ
 from allcores_study.analysis.figures import utilisation
 from allcores_study.analysis.metrics import Metric
 from allcores_study.config.run import Choice
+from allcores_study.data import storage
+from allcores_study.datasets.table import load as load_table
 from allcores_study.tasks.base import usual
 
 ALONE = ("serial", "ddp", "ring")
@@ -231,6 +233,55 @@ def test_per_class_table_pools_folds():
     table = products.load("per_class_table").table(tidy.classes(RUNS))
     assert list(table["class 0"]) == [1.0, 1.0]
     assert list(table["class 1"]) == pytest.approx([(3 + 4) / 10, (2 + 4) / 10])
+
+
+@pytest.fixture
+def described(tmp_path):
+    """A function from a frame and options of a table to (that frame, its data_table)."""
+
+    def of(frame, **options):
+        frame.to_parquet(file := tmp_path / "mine.parquet")
+        samples = load_table(None, path=str(file), missing="mean", **options)
+        storage.write(tmp_path / "data", samples)
+        data = storage.open_dataset(tmp_path / "data")
+        products.load("data_table").table({"mine": data}).to_csv(tmp_path / "t.csv", index=False)
+        return frame, tidy.read(tmp_path / "t.csv")
+
+    return of
+
+
+PEOPLE = pd.DataFrame(
+    {
+        "age": [50, 61, None, 40, 70, 32],
+        "town": ["08", None, "10", "08", None, "08"],
+        "cost": [1500, 90_210, 3000, 1800, 2750, 3333],
+        "ill": ["no", "no", "no", "yes", "yes", "yes"],
+    }
+)
+
+
+def test_the_data_are_described_as_pandas_does_by_class(described):
+    frame, table = described(PEOPLE, target="ill")
+    rows = table.set_index(["column", table["category"].fillna("")])
+    ages = frame.groupby("ill")["age"]
+    for name, own in ages:
+        assert rows.loc[("age", ""), f"class {name}"] == f"{own.mean():.3g} ({own.std():.3g})"
+    assert rows.loc[("age", ""), ["known", "missing"]].tolist() == [5, 1]
+    assert rows.loc[("town", "08")].tolist()[2:] == [4, 2, "3 (75.0%)", "1 (50.0%)", "2 (100.0%)"]
+    assert rows.loc[("town", "10"), "class yes"] == "0 (0.0%)"
+    cost = frame["cost"]
+    assert rows.loc[("cost", ""), "all"] == f"{cost.mean():,.0f} ({cost.std():,.0f})"
+    assert rows.loc[("samples", ""), "class no"] == "3 (50.0%)"
+
+
+def test_the_data_of_numbers_to_predict_and_of_many_classes_are_described_as_a_whole(described):
+    _, table = described(PEOPLE, target="cost", task="regression")
+    assert list(table)[-1] == "all"
+    many = pd.DataFrame({f"x{n}": np.arange(22.0) for n in range(150)} | {"y": [*range(11)] * 2})
+    _, table = described(many, target="y")
+    assert list(table)[-1] == "all"
+    assert len(table) == 1 + 100
+    assert products.load("data_table").table({}).empty
 
 
 def _refuse(*_):
