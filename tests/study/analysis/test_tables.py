@@ -252,7 +252,7 @@ def described(tmp_path):
 
 PEOPLE = pd.DataFrame(
     {
-        "age": [50, 61, None, 40, 70, 32],
+        "age": [50, 62, None, 40, 70, 32],
         "town": ["08", None, "10", "08", None, "08"],
         "cost": [1500, 90_210, 3000, 1800, 2750, 3333],
         "ill": ["no", "no", "no", "yes", "yes", "yes"],
@@ -265,13 +265,15 @@ def test_the_data_are_described_as_pandas_does_by_class(described):
     rows = table.set_index(["column", table["category"].fillna("")])
     ages = frame.groupby("ill")["age"]
     for name, own in ages:
-        assert rows.loc[("age", ""), f"class {name}"] == f"{own.mean():.3g} ({own.std():.3g})"
+        assert rows.loc[("age", ""), f"class {name}"] == f"{own.mean():.1f} ({own.std():#.3g})"
     assert rows.loc[("age", ""), ["known", "missing"]].tolist() == [5, 1]
     assert rows.loc[("town", "08")].tolist()[2:] == [4, 2, "3 (75.0%)", "1 (50.0%)", "2 (100.0%)"]
     assert rows.loc[("town", "10"), "class yes"] == "0 (0.0%)"
     cost = frame["cost"]
     assert rows.loc[("cost", ""), "all"] == f"{cost.mean():,.0f} ({cost.std():,.0f})"
     assert rows.loc[("samples", ""), "class no"] == "3 (50.0%)"
+    _, table = described(PEOPLE.assign(age=PEOPLE["age"] + 100), target="ill")
+    assert table.loc[table["column"] == "age", "class no"].tolist() == ["156 (8.49)"]
 
 
 def test_the_data_of_numbers_to_predict_and_of_many_classes_are_described_as_a_whole(described):

@@ -95,4 +95,5 @@ def _averaged(numbers: np.ndarray, among: np.ndarray) -> str:
 
 
 def _text(number: float) -> str:
-    return f"{number:.3g}" if abs(number) < FRACTIONS else f"{number:,.0f}"
+    digits = f"{number:#.3g}".removesuffix(".")
+    return digits if abs(number) < FRACTIONS else f"{number:,.0f}"
