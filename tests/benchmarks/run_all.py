@@ -15,6 +15,7 @@ ALL = (
     "start_up",
     "campaign",
     "nested",
+    "from_python",
     "search",
     "dry_run",
     "packing",
