@@ -1,6 +1,6 @@
 """Nested cross-validation of a network and a forest on a table, from Python, in three programs.
 
-320 patients of examples/patients, 4 folds of whole hospitals, 3 inner folds, two learning rates:
+240 patients of examples/patients, 4 folds of whole hospitals, 3 inner folds, two learning rates:
 the shortest programs for allcores, for skorch with scikit-learn, and for Lightning, if it is
 installed (`scripts/install.py frameworks`). Their lines, without empty ones, and seconds from start
 to end, with all imports. Ours also makes the report; the others print two means.
