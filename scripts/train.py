@@ -109,8 +109,9 @@ def main(flags: Namespace) -> None:
     else:
         task = tasks.named(result["task"], result["outputs"])
         print(
-            f"{task.in_words(result)} on {result['held_out_samples']:,} held-out "
-            f"samples; {result['training_seconds']:.2f} s of training; results in {request.output}"
+            f"{task.in_words(result)} on {result['held_out_samples']:,} "
+            f"{request.configured.scored_on}; {result['training_seconds']:.2f} s of training; "
+            f"results in {request.output}"
         )
 
 

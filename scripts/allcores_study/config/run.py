@@ -213,6 +213,11 @@ class Run:
         return outer + inner + (f"_after{self.stop_after}" if self.stop_after else "")
 
     @property
+    def scored_on(self) -> str:
+        """What it is scored on, in words."""
+        return "training samples" if self.final and not self.inner_folds else "held-out samples"
+
+    @property
     def folds_file(self) -> str | None:
         """The file with the fold of each sample, in its dataset's folder; None: it needs none."""
         if self.folds is None and not self.inner_folds:

@@ -325,7 +325,7 @@ def _train(
         else:
             print(
                 f"{member.prepared.dataset.task.in_words(record)} on "
-                f"{record['held_out_samples']:,} held-out samples; "
+                f"{record['held_out_samples']:,} {member.prepared.run.scored_on}; "
                 f"{record['training_seconds']:.2f} s of training, one of {count} equal shares",
                 flush=True,
             )
