@@ -81,7 +81,8 @@ def test_none_and_lists_are_values_beside_numbers_in_order():
     shown = [selection._values({"depth": depth}) for depth in (None, [8], 10, 9.5)]
     frame = pd.DataFrame(shown).rename(columns={"swept_depth": "depth"})
     assert frame["depth"].notna().all()
-    assert sorted(frame["depth"].map(str), key=sweep.in_order) == ["None", "[8]", "9.5", "10"]
+    assert sorted(frame["depth"].map(str), key=sweep.in_order) == ["[8]", "9.5", "10", "None"]
+    assert sorted(["-1", "3", "-10", "None"], key=sweep.in_order) == ["-10", "-1", "3", "None"]
 
 
 def test_candidates_of_one_key_are_joined_beside_a_model_with_other_keys():
@@ -98,3 +99,24 @@ def test_candidates_of_one_key_are_joined_beside_a_model_with_other_keys():
     assert joined["forest", "depth"] == 3
     assert joined["mlp", "hidden"] == 3, "each value is of three candidates"
     assert ("mlp", "lr") not in joined
+
+
+def test_none_stands_behind_the_numbers_and_leaves_those_of_other_models_numbers():
+    """A column of a CSV in which one value is None is read as texts."""
+    decays = {"mlp": ["0.0001", "0.01", "0.1"], "net": ["10.0", "None", "9.0"]}
+    frame = pd.concat(
+        pd.DataFrame({"model": model, "swept_decay": values, "score": [0.5, 0.6, 0.7]})
+        for model, values in decays.items()
+    ).assign(schedule="constant", pruned=False, candidate=["a", "b", "c", "d", "e", "f"])
+    numbers, mixed = sweep.figure(frame.reset_index(drop=True), FACTS).axes
+    assert numbers.get_xscale() == "log"
+    assert sorted(numbers.lines[1].get_xdata()) == [0.0001, 0.01, 0.1]
+    assert [label.get_text() for label in mixed.get_xticklabels()] == ["9", "10", "None"]
+    scores = dict(zip(*mixed.lines[1].get_data(), strict=True))
+    assert scores == pytest.approx({0: 70, 1: 50, 2: 60})
+    places, ends = importance._positions(importance._numbers(frame["swept_decay"][3:]))
+    assert list(places) == [0.5, 1, 0]
+    assert ends == ("9", "None")
+    wide, ends = importance._positions(importance._numbers(frame["swept_decay"][:3]))
+    assert list(wide) == pytest.approx([0, 2 / 3, 1]), "logarithms"
+    assert ends == (0.0001, 0.1)

@@ -12,7 +12,7 @@ from sklearn.ensemble import RandomForestRegressor
 from sklearn.inspection import permutation_importance
 
 from allcores_study.analysis import style
-from allcores_study.analysis.figures.sweep import WIDE, in_order
+from allcores_study.analysis.figures.sweep import WIDE, in_order, parsed, text_of
 from allcores_study.analysis.products import LEAST_CANDIDATES
 from allcores_study.analysis.selection import SWEPT_COLUMN
 
@@ -137,8 +137,10 @@ def _positions(values: pd.Series) -> tuple[pd.Series, tuple[float | str, float |
 
 def _numbers(values: pd.Series) -> pd.Series:
     """Return numbers unchanged; if there are other values, such as None, all become texts."""
+    values = parsed(values)
     are_numbers = values.map(lambda value: isinstance(value, Real) and not isinstance(value, bool))
-    return values.astype(float) if are_numbers.all() and values.notna().all() else values.map(str)
+    is_numeric = are_numbers.all() and values.notna().all()
+    return values.astype(float) if is_numeric else values.map(text_of)
 
 
 def _end(values: pd.Series, end: float | str) -> str:

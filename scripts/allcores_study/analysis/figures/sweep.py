@@ -26,6 +26,7 @@ LEADING = 2
 # The axis is logarithmic if the largest value is at least this many times the smallest.
 WIDE = 20
 MOST_TICKS, MOST_LETTERS = 5, 30  # of labels side by side
+NONE = str(None)  # selection.candidates() writes it for null in a config
 CAPTION = """
 {metric} of each candidate by swept value. Dots: one for each candidate and fold. Lines: the mean
 for each schedule, where candidates have values in common. Scores are from the inner folds if the
@@ -48,7 +49,7 @@ def figure(candidates: pd.DataFrame, facts: Facts) -> Figure:
         return style.empty("no swept value differs, or no candidate has a score")
     figure, axes = style.panels(len(panels), sharey=True)
     for panel, (model, key, group) in zip(axes, panels, strict=True):
-        x = _positions(panel, group[key])
+        x = _positions(panel, parsed(group[key]))
         whole = ~group["pruned"].astype(bool)
         eliminated = facts.metric.scale * group["score"][~whole]
         panel.plot(x[~whole], eliminated, "o", mfc="none", ms=4, color="0.6")
@@ -72,10 +73,11 @@ def figure(candidates: pd.DataFrame, facts: Facts) -> Figure:
 def _positions(panel: Axes, values: pd.Series) -> pd.Series:
     """Return the places of values on the horizontal axis of a panel, and set its ticks.
 
-    Numbers are placed by value, on a logarithmic axis if they are WIDE apart; others side by side.
+    Numbers are placed by value, on a logarithmic axis if they are WIDE apart. If there are other
+    values, all are placed side by side.
     """
     distinct = sorted(values.unique(), key=in_order)
-    labels = [_text(value) for value in distinct]
+    labels = [text_of(value) for value in distinct]
     if all(isinstance(value, Real) and not isinstance(value, bool) for value in distinct):
         least_gap = min(b - a for a, b in pairwise(distinct))
         if distinct[0] > 0 and distinct[-1] / distinct[0] >= WIDE:
@@ -89,13 +91,29 @@ def _positions(panel: Axes, values: pd.Series) -> pd.Series:
     return values.map({value: place for place, value in enumerate(distinct)}).astype(float)
 
 
-def in_order(value: Any) -> tuple[bool, list[Any], str]:
-    """Return a sort key: numbers by size, then texts by the numbers in them."""
+def in_order(value: Any) -> tuple[int, list[Any], str]:
+    """Return a sort key: numbers by size, then texts by the numbers in them, None last."""
     text = str(value)
-    found = re.findall(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?", text)
+    found = re.findall(r"(?:(?<![\w.])-)?\d+(?:\.\d+)?(?:e[+-]?\d+)?", text)
     numbers: list[Any] = [value] if isinstance(value, Real) else list(map(float, found))
-    return not isinstance(value, Real), numbers, text
+    return 2 if text == NONE else int(not isinstance(value, Real)), numbers, text
 
 
-def _text(value: Any) -> str:
+def parsed(values: pd.Series) -> pd.Series:
+    """Return swept values, with numbers in place of texts that are numbers.
+
+    All values of a key are read as texts if one of them, perhaps of another model, is no number.
+    """
+    return values.map(_number_or_text).astype(object).infer_objects()
+
+
+def _number_or_text(value: Any) -> Any:
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+def text_of(value: Any) -> str:
+    """Return the label of a swept value."""
     return f"{value:g}" if isinstance(value, float) and not pd.isna(value) else str(value)
