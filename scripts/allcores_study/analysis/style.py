@@ -263,9 +263,19 @@ def explain_hollow(panel: Axes) -> None:
 def plain_logarithmic(axis: XAxis | YAxis, digits: Sequence[float] = (1, 2, 5)) -> None:
     """Make an axis logarithmic, with plain numbers, as 0.02, at these leading digits."""
     axis.axes.set(**{f"{axis.axis_name}scale": "log"})
-    axis.set_major_locator(ticker.LogLocator(subs=digits))
+    axis.set_major_locator(_PlainLogLocator(subs=digits))
     axis.set_major_formatter("{x:g}")
     axis.set_minor_formatter(ticker.NullFormatter())
+
+
+class _PlainLogLocator(ticker.LogLocator):
+    """A LogLocator with at least two ticks in view, which may then have other leading digits."""
+
+    def tick_values(self, vmin: float, vmax: float) -> Any:
+        ticks = super().tick_values(vmin, vmax)
+        if sum(vmin <= tick <= vmax for tick in ticks) > 1:
+            return ticks
+        return [tick for tick in ticker.AutoLocator().tick_values(vmin, vmax) if tick > 0]
 
 
 def empty(reason: str = "no run ended without diverging") -> Figure:

@@ -192,3 +192,15 @@ def test_a_figure_shows_its_table_and_can_be_read(name, frames, monkeypatch):
         apart = box.padded(-1).overlaps(second.padded(-1))
         assert not apart, f"{one!r} and {other!r} cover each other: {box}, {second}"
     style.plt.close(figure)
+
+
+@pytest.mark.parametrize("limits", [(0.53, 1.04), (0.7, 1.9), (0.003, 0.07)])
+@pytest.mark.parametrize("digits", [(1,), (1, 2, 5)])
+def test_a_logarithmic_axis_has_at_least_two_labels(limits, digits):
+    _, (panel,) = style.panels(1)
+    panel.set_ylim(limits)
+    style.plain_logarithmic(panel.yaxis, digits)
+    panel.figure.draw_without_rendering()
+    labels = dict(zip(panel.get_yticks(), panel.get_yticklabels(), strict=True))
+    shown = [text for tick, text in labels.items() if limits[0] <= tick <= limits[1]]
+    assert len([text for text in shown if text.get_text()]) >= 2
