@@ -194,6 +194,31 @@ def test_a_figure_shows_its_table_and_can_be_read(name, frames, monkeypatch):
     style.plt.close(figure)
 
 
+def legend(figure):
+    return [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+
+
+def test_legends_name_the_folds_and_the_workers(frames):
+    drawn = products.load("accuracy_figure").figure(frames["runs"], frames["classes"], FACTS)
+    assert legend(drawn) == ["one fold", "mean and its 95 % interval"]
+    seeds = pd.concat([frames["runs"].assign(seed=seed) for seed in (0, 1)], ignore_index=True)
+    drawn = products.load("accuracy_figure").figure(seeds, frames["classes"], FACTS)
+    assert legend(drawn)[0] == "one fold and seed"
+    drawn = products.load("search_figure").figure(frames["candidates"], FACTS)
+    assert legend(drawn) == ["fold 0 of 2", "fold 1 of 2"]
+    colours = {
+        (line.get_label(), line.get_color())
+        for panel in drawn.axes
+        for line in panel.lines
+        if line.get_label() in legend(drawn)
+    }
+    assert len(colours) == 2, "one for each fold, the same in all panels"
+    alone = frames["staleness"].assign(workers=1)
+    stale = pd.concat([alone, frames["staleness"]], ignore_index=True)
+    lines = products.load("staleness_figure").figure(stale).axes[0].lines
+    assert {line.get_linestyle() for line in lines} == {"-", "--"}
+
+
 @pytest.mark.parametrize("limits", [(0.53, 1.04), (0.7, 1.9), (0.003, 0.07)])
 @pytest.mark.parametrize("digits", [(1,), (1, 2, 5)])
 def test_a_logarithmic_axis_has_at_least_two_labels(limits, digits):

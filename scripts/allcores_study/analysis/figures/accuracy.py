@@ -22,13 +22,17 @@ WHEN = "learnable"
 ORDER = 46
 LEADING = 4
 CAPTION = """
-{metric} on the test folds, the best at the top. Faint dots: single runs (folds and seeds). Marker:
-their mean. Bar: its 95 % interval, corrected for folds that share training samples. Colour: the
-model. Dashed line, of accuracy: what always predicting the most frequent class gives; if that is
-far away, the axis gives it as a number. Triangles: published scores. Runs that diverged are counted
-in the label, not averaged.
+{metric} on the test folds, the best at the top. Faint dots: single runs (folds and seeds). Large
+dot: their mean. Bar: its 95 % interval, corrected for folds that share training samples. Colour:
+the model. Dashed line, of accuracy: what always predicting the most frequent class gives; if that
+is far away, the axis gives it as a number. Triangles: published scores. Runs that diverged are
+counted in the label, not averaged.
 """
 MOST_ROWS = 40  # if there are more, the best are drawn
+BELOW, ABOVE = 0.24, 0.3  # of a row: single runs, and published scores
+RUN: dict[str, Any] = {"marker": "o", "ls": "", "alpha": 0.4, "ms": 4, "mec": "none"}
+MEAN: dict[str, Any] = {"fmt": "o", "capsize": 3, "ms": 7, "mec": "white"}
+REPEATS = {"split": "fold", "seed": "seed"}
 
 
 def figure(runs: pd.DataFrame, classes: pd.DataFrame, facts: Facts) -> Figure:
@@ -51,6 +55,9 @@ def figure(runs: pd.DataFrame, classes: pd.DataFrame, facts: Facts) -> Figure:
             _draw_chance(panel, classes[classes["dataset"] == dataset])
         if len(places) > 1:
             panel.set_title(style.title(["dataset", "train_size"], (dataset, train_size)))
+    if repeated := tidy.varying(runs, REPEATS):
+        _explain(panels[0], " and ".join(REPEATS[name] for name in repeated))
+        style.legend_below(figure)
     return figure
 
 
@@ -59,13 +66,18 @@ def _draw(panel: Axes, row: int, repeats: pd.DataFrame, colour: str, facts: Fact
     scores = facts.metric.scale * repeats["score"].to_numpy()
     mean = np.nanmean(scores) if not np.isnan(scores).all() else np.nan
     low, high = facts.metric.scale * np.array(comparison.interval(repeats, facts.metric))
-    panel.plot(scores, np.full(len(scores), row), "o", color=colour, alpha=0.3, ms=4)
-    look: dict[str, Any] = {"fmt": "o", "color": colour, "capsize": 3, "ms": 7, "mec": "white"}
-    panel.errorbar(mean, row, xerr=[[mean - low], [high - mean]], **look)
+    panel.plot(scores, np.full(len(scores), row + BELOW), color=colour, **RUN)
+    panel.errorbar(mean, row, xerr=[[mean - low], [high - mean]], color=colour, **MEAN)
     for reference in facts.references:
         if reference["model"] == repeats["model"].iloc[0] and "score" in reference:
             score = facts.metric.scale * reference["score"]
-            panel.plot(score, row - 0.3, "v", color="black", ms=5)
+            panel.plot(score, row - ABOVE, "v", color="black", ms=5)
+
+
+def _explain(panel: Axes, repeat: str) -> None:
+    """Add legend entries for the dots and bars of every row."""
+    panel.plot([], [], color="0.3", **RUN, label=f"one {repeat}")
+    panel.errorbar([], [], xerr=[], color="0.3", label="mean and its 95 % interval", **MEAN)
 
 
 def _draw_chance(panel: Axes, classes: pd.DataFrame) -> None:

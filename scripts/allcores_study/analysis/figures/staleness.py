@@ -19,14 +19,15 @@ ORDER = 70
 CAPTION = """
 Staleness of an update: how many updates others made after the weights were read and before the
 update computed from them was applied. Marks: the share of each staleness among all updates of a
-strategy with that many workers, over all runs and epochs. The vertical axis is logarithmic; a
-staleness that never occurred has no mark.
+strategy with that many workers, over all runs and epochs. Colour: the strategy. Line style: the
+number of workers. The vertical axis is logarithmic; a staleness that never occurred has no mark.
 """
 
 
 def figure(staleness: pd.DataFrame) -> Figure:
     """Draw one panel per dataset and model: the share of updates by staleness, a line per setup."""
     colours = style.strategies(staleness["strategy"])
+    workers = sorted(staleness["workers"].unique())
     figure, panels = style.panels_of(staleness, width=4.6)
     for panel, group in panels:
         for _, repeats in group.groupby(tidy.SPEED_SETTINGS, sort=False):
@@ -39,6 +40,7 @@ def figure(staleness: pd.DataFrame) -> Figure:
                 color=colour,
                 marker=marker,
                 ms=5,
+                ls=style.dash(first["workers"], workers),
                 label=style.setup_text(first),
             )
         panel.set_xlabel("staleness (updates)")
