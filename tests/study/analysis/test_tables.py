@@ -338,7 +338,7 @@ def test_tables_are_readable_pages():
     )
     formats = {"accuracy": wording.percent(1), "low_95": wording.percent(1)}
     page = writing._page("page", title="t", table=writing.cells(frame, formats, ["accuracy"]))
-    assert "<p>dataset: d</p>" in page
+    assert '<p class="shared">dataset: d</p>' in page
     heads = re.findall("<th class=(.*?)</th>", page)
     assert heads == [
         '"">model',

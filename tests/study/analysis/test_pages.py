@@ -1,0 +1,50 @@
+"""What a browser makes of a page: nothing is wider than a phone's screen, or than paper."""
+
+import json
+import re
+import shutil
+import subprocess
+
+import pandas as pd
+import pytest
+
+from allcores_study.analysis import writing
+
+BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs chromium")
+# Measures the page, then prints it, as far as its own script is concerned.
+MEASURE = """<script>
+  const width = query => document.querySelector(query).scrollWidth;
+  const found = {page: width("html"), hints: document.querySelectorAll(".hint").length};
+  dispatchEvent(new Event("beforeprint"));
+  found.printed = [...document.querySelectorAll(".rows table")].map(table => table.scrollWidth);
+  dispatchEvent(new Event("afterprint"));
+  found.again = width(".rows table");
+  document.title = JSON.stringify(found);
+</script>"""
+
+
+def measured(page, file, width):
+    file.write_text(page.replace("</body>", f"{MEASURE}</body>"))
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", f"--window-size={width},900"]
+    command = [BROWSER, *flags, "--dump-dom", file.as_uri()]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    return json.loads(re.search("<title>(.*?)</title>", shown)[1])
+
+
+def test_a_page_fits_a_phone_and_paper(tmp_path):
+    name = "a_setting_with_a_long_name"
+    frame = pd.DataFrame({f"{name}{place}": ["a long value"] * 3 for place in range(9)})
+    described = dict.fromkeys(("title", "section", "caption", "label", "paper"), "t")
+    table = described | {"name": "t", "order": 1, "leading": 0} | writing.cells(frame, {})
+    figure = table | {"name": "f", "svg": "<svg width='300' height='9'/>", "tables": [table]}
+    facts = [("precision, memory format, and more", f"{name}{name}"), ("machine", 9 * "a word ")]
+    empty = {key: [] for key in ("lead", "details", "sections")} | {"config": "", "citation": ""}
+    page = writing._page(
+        "report", title="t", head=facts, methods=facts, leading=[table, figure], again="", **empty
+    )
+    found = measured(page, tmp_path / "page.html", 500)
+    assert found["page"] <= 500
+    assert found["hints"] == len(found["printed"]) == 2
+    assert max(found["printed"]) <= 690
+    assert found["again"] > 1500
