@@ -23,7 +23,7 @@ def main(flags: Namespace) -> None:
     from allcores_study.analysis import suggestions
     from allcores_study.planning import choose
     from allcores_study.records import results_folder
-    from allcores_study.watching import journal, why
+    from allcores_study.watching import colours, journal, why
     from allcores_study.watching.ledger import Ledger
     from allcores_study.watching.status import Status, unused
 
@@ -55,7 +55,8 @@ def main(flags: Namespace) -> None:
         config_flag = ["--config", *flags.config] if flags.config else []
         arguments = commands.quoted(*flags.configfile, *config_flag)
         look = status.look()
-        print(*status.lines(look, arguments), sep="\n")
+        lines = status.lines(look, arguments)
+        print(*colours.with_red_failures(lines, sys.stdout), sep="\n")
         if look.is_over and (again := why.to_choose(ledger)):
             print(f"{len(again)} choices between candidates are to be made; see --why")
 

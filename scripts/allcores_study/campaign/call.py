@@ -32,7 +32,7 @@ from allcores_study.planning import choose, preflight
 from allcores_study.planning.estimate import Estimates
 from allcores_study.records import marks, results_folder
 from allcores_study.records.results_folder import ResultsFolder
-from allcores_study.watching import closing, journal, slurm, why
+from allcores_study.watching import closing, colours, journal, slurm, why
 from allcores_study.watching.closing import stop_at, unusable
 from allcores_study.watching.events import Events, quiet
 from allcores_study.watching.ledger import Ledger
@@ -422,4 +422,4 @@ class Call:
         if self.is_main:
             lines = closing.lines(self.folder, self.table, self.journal)
             with contextlib.suppress(OSError):  # the terminal may have been closed
-                print(*lines, sep="\n", file=sys.stderr)
+                print(*colours.with_red_failures(lines, sys.stderr), sep="\n", file=sys.stderr)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from allcores_study.records import run_files
 from allcores_study.training.progress import FAILED, STOPPED, TRAINED
-from allcores_study.watching import journal
+from allcores_study.watching import colours, journal
 from allcores_study.watching.ledger import UpToDateCheck
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _listed(parts: Sequence[str]) -> Iterator[str]:
 
 def failure(job: JobRecord) -> Iterator[str]:
     """Yield lines on a failed job: which one, why, the end of its log, and the path of the log."""
-    yield f"  failed: {job.rule} {job.title}"
+    yield f"{colours.FAILED}{job.rule} {job.title}"
     of_runs = [(path, one.error.splitlines()) for path, one in _runs(job, FAILED).items()]
     yield from _listed([f"    its run {': '.join([path, *why[-1:]])}" for path, why in of_runs])
     yield from (f"    {line[:LONGEST]}" for line in job.message.splitlines()[:1])
@@ -149,4 +149,4 @@ def stop_at(findings: Sequence[str], heading: str = "The configuration cannot be
     """Exit with a heading and a line for each finding, if there are any."""
     if findings:
         # Not a WorkflowError: Snakemake would print lines of the Snakefile below the findings.
-        sys.exit("\n".join([f"{heading}:", *findings]))
+        sys.exit("\n".join([colours.coloured(f"{heading}:", colours.RED, sys.stderr), *findings]))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import logging
+import re
 import sys
 import threading
 import time
@@ -12,11 +14,10 @@ from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
-from allcores_study.watching import journal, state
+from allcores_study.watching import colours, journal, state
 from allcores_study.watching.events import is_of_terminal
 
 if TYPE_CHECKING:
-    import logging
     from collections.abc import Callable
 
     from allcores_study.config.grid import Table
@@ -111,6 +112,8 @@ class ProgressLine(threading.Thread):
         self.interval = EVERY if self.is_on_terminal else interval
         for handler in logger.handlers if logger and self.is_on_terminal else []:
             if is_of_terminal(handler):
+                if not colours.are_shown(sys.stderr):
+                    handler.nocolor = True  # type: ignore[attr-defined]  # Snakemake's
                 handler.emit = _above(handler.emit)  # type: ignore[method-assign, assignment]
 
     def run(self) -> None:
@@ -130,7 +133,9 @@ class ProgressLine(threading.Thread):
             self.bar = tqdm(bar_format="{desc}", leave=False)
         while len(line) > (self.bar.ncols or len(line)) and "; " in line:
             line = line.rpartition("; ")[0]  # a whole part, not the middle of a word
-        self.bar.set_description_str(line[: self.bar.ncols or None])
+        line = line[: self.bar.ncols or None]
+        green = colours.coloured(r"\1", colours.GREEN, sys.stderr)
+        self.bar.set_description_str(re.sub(r"(?<=^\[)(#+)", green, line))
 
     def close(self) -> None:
         self.over.set()
@@ -145,6 +150,15 @@ def _above(emit: Callable[[logging.LogRecord], None]) -> Callable[[logging.LogRe
 
     def clear_and_emit(record: logging.LogRecord) -> None:
         with tqdm.external_write_mode(file=sys.stderr):
-            emit(record)
+            emit(_red_in_first_line(record))
 
     return clear_and_emit
+
+
+def _red_in_first_line(record: logging.LogRecord) -> logging.LogRecord:
+    """Return the record of an error, which Snakemake prints in red, with the colour cut short."""
+    is_error = record.levelno == logging.ERROR and isinstance(record.msg, str)
+    if is_error and colours.are_shown(sys.stderr):
+        record = copy.copy(record)  # other handlers, such as that of the log file, have it as well
+        record.msg = record.msg.replace("\n", f"{colours.RESET}\n", 1)
+    return record

@@ -1,5 +1,6 @@
 """What the last lines of a call say, and what counts as done."""
 
+import logging
 import os
 import sys
 import termios
@@ -8,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
+from snakemake.logging import ColorizingTextHandler
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from allcores import files
@@ -19,7 +21,7 @@ from allcores_study.records import fingerprint, identity, results_folder
 from allcores_study.records.identity import Record
 from allcores_study.records.results_folder import RUN_FILES, ResultsFolder
 from allcores_study.training import progress
-from allcores_study.watching import closing, journal, progress_line, why
+from allcores_study.watching import closing, colours, journal, progress_line, why
 from allcores_study.watching.events import Events
 from allcores_study.watching.ledger import UpToDateCheck
 
@@ -321,3 +323,37 @@ def test_the_line_at_the_foot_of_a_terminal_is_written_over_and_goes(monkeypatch
     assert "\r2 done" in shown
     assert shown.count(" of many") == 7 and "about" not in shown, "whole parts are left out"
     assert "\n" not in shown
+
+
+@pytest.mark.parametrize(("no_colour", "is_coloured"), [("", True), ("1", False)])
+def test_a_terminal_shows_a_green_bar_and_the_first_line_of_a_failure_in_red(
+    monkeypatch, no_colour, is_coloured
+):
+    monkeypatch.setenv("NO_COLOR", no_colour)
+    monkeypatch.setenv("TERM", "xterm")
+    reading, writing = os.openpty()
+    termios.tcsetwinsize(writing, (24, 80))
+    logger, failure = logging.Logger("of a test"), "  failed: train x\n    its log: y"
+    with os.fdopen(writing, "w") as terminal:
+        monkeypatch.setattr(sys, "stderr", terminal)
+        logger.addHandler(ColorizingTextHandler(stream=terminal))
+        line = progress_line.ProgressLine(lambda: "", logger)
+        line.show("[##..] 2 of 4 runs")
+        logger.error(failure)
+        line.close()
+        sys.stderr.write("\n".join(colours.with_red_failures([failure], terminal)) + "; end")
+        terminal.flush()
+        shown = ""
+        while "end" not in shown:
+            shown += os.read(reading, 10_000).decode()
+    os.close(reading)
+    assert ("[\033[32m##\033[0m..] 2 of 4 runs" in shown) == is_coloured
+    assert shown.count("\033[31m  failed: train x\033[0m\r\n    its log") == 2 * is_coloured
+    assert ("\033[3" in shown) == is_coloured
+
+
+def test_what_is_piped_has_no_colours(capsys):
+    failure = "  failed: train x\n    its log: y"
+    assert list(colours.with_red_failures([failure], sys.stderr)) == [failure]
+    with pytest.raises(SystemExit, match=r"^The configuration cannot be run:\nx$"):
+        closing.stop_at(["x"])
