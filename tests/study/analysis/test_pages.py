@@ -16,6 +16,8 @@ pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs chromium")
 MEASURE = """<script>
   const width = query => document.querySelector(query).scrollWidth;
   const found = {page: width("html"), hints: document.querySelectorAll(".hint").length};
+  found.choices = [...document.querySelectorAll("select")].map(choice => choice.options[0].text);
+  found.align = getComputedStyle(document.querySelector(".facts td")).verticalAlign;
   dispatchEvent(new Event("beforeprint"));
   found.printed = [...document.querySelectorAll(".rows table")].map(table => table.scrollWidth);
   dispatchEvent(new Event("afterprint"));
@@ -35,6 +37,7 @@ def measured(page, file, width):
 def test_a_page_fits_a_phone_and_paper(tmp_path):
     name = "a_setting_with_a_long_name"
     frame = pd.DataFrame({f"{name}{place}": ["a long value"] * 3 for place in range(9)})
+    frame["workers"] = [1, 2, 4]
     described = dict.fromkeys(("title", "section", "caption", "label", "paper"), "t")
     table = described | {"name": "t", "order": 1, "leading": 0} | writing.cells(frame, {})
     figure = table | {"name": "f", "svg": "<svg width='300' height='9'/>", "tables": [table]}
@@ -46,5 +49,7 @@ def test_a_page_fits_a_phone_and_paper(tmp_path):
     found = measured(page, tmp_path / "page.html", 500)
     assert found["page"] <= 500
     assert found["hints"] == len(found["printed"]) == 2
+    assert found["choices"] == ["every number of workers"]
+    assert found["align"] == "top", "a fact stands beside the first line of its name"
     assert max(found["printed"]) <= 690
     assert found["again"] > 1500
