@@ -6,9 +6,7 @@ from sklearn.ensemble import RandomForestClassifier
 from allcores_study import cross_validate
 
 frame = pd.read_csv("patients.csv").drop(columns=["id", "cost"])
-mlp = dict(  # noqa: C408
-    hidden=[64], epochs=20, batch_size=32, optimizer={"name": "adam", "lr": [0.001, 0.01]}
-)
+mlp = dict(hidden=[64], epochs=20, batch_size=32, optimizer=dict(name="adam", lr=[0.001, 0.01]))
 models = {"mlp": mlp, "forest": RandomForestClassifier(n_estimators=300)}
-grouped = {"target": "ill", "groups": "hospital", "folds": 4, "select": 3}
+grouped = dict(target="ill", groups="hospital", folds=4, select=3)
 print(cross_validate(frame, models, **grouped, metrics=["roc_auc"], name="patients"))
