@@ -74,8 +74,10 @@ def cross_validate(
     config: dict[str, Any] = {"datasets": {} if entry is None else {label: entry}}
     config["models"] = settings.entries("models", models)
     for key, value in keys.items():
+        if key in ("datasets", "studies"):
+            raise ValueError(f"{key}: this call makes one study of one dataset; give `data`")
         if key in ("schedules", "strategies"):
-            study[key] = list(value)
+            study[key] = [value] if isinstance(value, str) else list(value)
             config |= {key: settings.entries(key, value)} if isinstance(value, Mapping) else {}
         elif key in schema.properties():
             config[key] = settings.plain(key, value)

@@ -24,6 +24,8 @@ def entries(section: str, given: Mapping[str, Any]) -> dict[str, dict[str, Any]]
     Raises:
         ValueError: a value cannot be written into a config.
     """
+    if not isinstance(given, Mapping):
+        raise ValueError(f"{section}: found a {type(given).__name__}; expected {{label: entry}}")
     return {label: _entry(f"{section}.{label}", value) for label, value in given.items()}
 
 

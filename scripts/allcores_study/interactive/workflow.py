@@ -23,6 +23,7 @@ from allcores_study import programs, yaml_files
 from allcores_study.analysis import suggestions
 from allcores_study.config import schema, sweeps
 from allcores_study.planning import choose
+from allcores_study.records import results_folder
 from allcores_study.records.results_folder import ResultsFolder
 from allcores_study.watching import journal
 from allcores_study.watching.status import Status
@@ -46,6 +47,7 @@ def file_of(name: str) -> Path:
     if not schema.is_label(name):
         raise ValueError(f"name: found {name!r}; expected letters, digits, _, - and .")
     file = Path(f"{name}.yaml")
+    results_folder.name_of([file])
     if file.exists() and not file.read_text(errors="replace").startswith(HEADER):
         raise ValueError(f"name: {file} exists and was not written from Python; choose another")
     return file
@@ -69,6 +71,8 @@ def run(file: Path, wanted_cores: int | str) -> None:
         ValueError: the config cannot be run; a line per argument that is wrong.
         StudyError: some runs failed.
     """
+    if wanted_cores != "all" and not (isinstance(wanted_cores, int) and wanted_cores >= 1):
+        raise ValueError(f"cores: found {wanted_cores!r}; expected a number from 1, or 'all'")
     count = cores.allowed() if wanted_cores == "all" else wanted_cores
     snakefile = programs.PROJECT / "workflow" / "Snakefile"
     flags = ["-s", str(snakefile), "--cores", str(count), "--configfile", str(file)]

@@ -141,6 +141,11 @@ def test_arrays_tensors_and_classes_of_ones_own(here, monkeypatch):
     ("wrong", "told"),
     [
         ({"name": "a/b"}, "name: found 'a/b'; expected letters"),
+        ({"name": "default"}, "results would lie in results/default"),
+        ({"cores": 0}, "cores: found 0; expected a number from 1, or 'all'"),
+        ({"models": ["mlp"]}, "models: found a list; expected {label: entry}"),
+        ({"datasets": {}}, "datasets: this call makes one study of one dataset; give `data`"),
+        ({"schedules": "cosin"}, "^schedules.0: unknown schedule 'cosin'"),
         ({"target": None}, "target: expected the column of the DataFrame to predict; found none"),
         ({"data": 3}, "data: found a int; expected a DataFrame, two arrays"),
         ({"data": "digits"}, "target: has no meaning for a built-in dataset"),
