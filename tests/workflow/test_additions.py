@@ -59,7 +59,7 @@ class Counts(Regression):
         return 0.0, 1.0
 
     def answers(self, scores, scaling):
-        return np.exp(scores.astype(np.float64))
+        return scores.double().exp()
 '''
 EVENTS = '''"""How often something happens, twice as often for each step of the first feature."""
 import numpy as np

@@ -118,7 +118,7 @@ class Batches:
 
     def plain(self, samples: np.ndarray) -> torch.Tensor:
         """Return the inputs of samples as they are: (n,) int64 to (n, C, ...) float32."""
-        return self._scaled(self.inputs[samples])
+        return self.scaled(torch.from_numpy(self.inputs[samples]))
 
     def augmented(self, samples: np.ndarray) -> torch.Tensor:
         """Return the inputs of samples, cropped, flipped and augmented as drawn for this epoch."""
@@ -127,7 +127,7 @@ class Batches:
 
     def moved(self, samples: np.ndarray) -> torch.Tensor:
         """Return the inputs of samples, only cropped and flipped."""
-        return self._scaled(self._moved(self.inputs[samples], samples))
+        return self.scaled(torch.from_numpy(self._moved(self.inputs[samples], samples)))
 
     def moved_masks(self, masks: np.ndarray, samples: np.ndarray) -> np.ndarray:
         """Return the masks of samples, cropped and flipped as their images are.
@@ -144,11 +144,12 @@ class Batches:
             pixels[mirrored] = pixels[mirrored, :, :, ::-1]
         return pixels
 
-    def _scaled(self, values: np.ndarray) -> torch.Tensor:
+    def scaled(self, values: torch.Tensor) -> torch.Tensor:
+        """Return stored inputs as a model takes them."""
         if self.are_tokens:
-            return torch.from_numpy(values).to(torch.int64)
+            return values.to(torch.int64)
         # A copy, because torch's memory begins at a cache line and numpy's may not.
-        inputs = torch.from_numpy(values).to(torch.float32, copy=True)
+        inputs = values.to(torch.float32, copy=True)
         scaled = inputs.sub_(self.mean).mul_(self.scale)
         # A missing value becomes the mean of the training samples.
         return scaled.nan_to_num_(nan=0.0) if self.may_be_missing else scaled

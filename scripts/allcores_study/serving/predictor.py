@@ -118,8 +118,8 @@ class Predictor:
             raise ValueError(
                 f"{self.files}: its model does not accept these samples ({text})"
             ) from None
-        return np.concatenate([self.task.kept(scores, inputs) for _, inputs, scores in parts])
+        return torch.cat([self.task.kept(scores, inputs) for _, inputs, scores in parts]).numpy()
 
     def predictions(self, inputs: np.ndarray) -> np.ndarray:
         """Return (n, outputs), see tasks.base.Task.answers()."""
-        return self.task.answers(self.scores(inputs), self.scaling)
+        return self.task.answers(torch.from_numpy(self.scores(inputs)), self.scaling).numpy()

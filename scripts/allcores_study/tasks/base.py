@@ -129,14 +129,14 @@ class Task:
         """
         return None
 
-    def kept(self, scores: Tensor, inputs: Tensor) -> np.ndarray:
-        """Return what is kept of the scores of a batch, an array (n, ...).
+    def kept(self, scores: Tensor, inputs: Tensor) -> Tensor:
+        """Return what is kept of the scores of a batch, (n, ...).
 
         Args:
             scores: of a model, (n, *output_shape) float32.
             inputs: what the model got, (n, ...).
         """
-        return scores.numpy()
+        return scores
 
     def predictions(self, scores: np.ndarray, scaling: Any) -> dict[str, Any]:
         """Return name of a column -> what is kept of the predictions, an array of n rows each.
@@ -146,7 +146,7 @@ class Task:
         numbers of values, and all values.
 
         Args:
-            scores: from kept().
+            scores: from kept(), as an array.
         """
         raise NotImplementedError
 
@@ -167,8 +167,15 @@ class Task:
         """Return the main measure as text: "accuracy 96.33%"."""
         raise NotImplementedError
 
-    def answers(self, scores: np.ndarray, scaling: Any) -> np.ndarray:
-        """Return what users get for each sample: (n, outputs), meaningful as a mean over models."""
+    def answers(self, scores: Tensor, scaling: Any) -> Tensor:
+        """Return what users get for each sample: (n, outputs), meaningful as a mean over models.
+
+        It is a function of tensors alone, as torch.export has to trace it.
+
+        Args:
+            scores: from kept().
+            scaling: see scaled().
+        """
         raise NotImplementedError
 
     def told(

@@ -130,13 +130,9 @@ class Classification(Task):
     def in_words(self, measures: dict[str, Any]) -> str:
         return f"accuracy {measures['accuracy']:.2%}"
 
-    def answers(self, scores: np.ndarray, scaling: Any) -> np.ndarray:
+    def answers(self, scores: Tensor, scaling: Any) -> Tensor:
         """Return probabilities: those of the model, or the softmax of the scores."""
-        if self.gives_probabilities:
-            return scores
-        import torch
-
-        return torch.from_numpy(scores).softmax(dim=1).numpy()
+        return scores if self.gives_probabilities else scores.softmax(dim=1)
 
     def told(
         self, answers: np.ndarray, true: np.ndarray | None, names: list[str] | None

@@ -107,13 +107,9 @@ class Multilabel(Task):
     def in_words(self, measures: dict[str, Any]) -> str:
         return f"micro F1 {measures['micro_f1']:.2%}"
 
-    def answers(self, scores: np.ndarray, scaling: Any) -> np.ndarray:
+    def answers(self, scores: Tensor, scaling: Any) -> Tensor:
         """Return probabilities: those of the model, or the sigmoid of the scores."""
-        if self.gives_probabilities:
-            return scores
-        import torch
-
-        return torch.from_numpy(scores).sigmoid().numpy()
+        return scores if self.gives_probabilities else scores.sigmoid()
 
     def told(
         self, answers: np.ndarray, true: np.ndarray | None, names: list[str] | None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -48,9 +47,11 @@ class Reconstruction(Task):
         loss = make(**options)
         return lambda scores, targets: loss(scores.reshape(targets.shape), targets)
 
-    def kept(self, scores: Tensor, inputs: Tensor) -> np.ndarray:
+    def kept(self, scores: Tensor, inputs: Tensor) -> Tensor:
         """Return outputs and inputs, (n, 2, ...) float32."""
-        return np.stack([scores.reshape(inputs.shape).numpy(), inputs.numpy()], axis=1)
+        import torch
+
+        return torch.stack([scores.reshape(inputs.shape), inputs], dim=1)
 
     def predictions(self, scores: np.ndarray, scaling: Any) -> dict[str, Any]:
         """Return `predicted`, `output`, `input` and `shape`.
@@ -59,7 +60,9 @@ class Reconstruction(Task):
         those of the best and the worst samples, scaled, and empty for the others. `shape` is that
         of a sample.
         """
-        errors = self.answers(scores, scaling)[:, 0]
+        import torch
+
+        errors = self.answers(torch.from_numpy(scores), scaling)[:, 0].numpy()
         order = np.argsort(errors, kind="stable")
         shown = np.unique([*order[:SHOWN], *order[-SHOWN:]]).astype(np.int64)
         sizes = np.zeros(len(errors), np.int32)
@@ -79,11 +82,10 @@ class Reconstruction(Task):
     def in_words(self, measures: dict[str, Any]) -> str:
         return f"mean squared error {measures['mse']:.4g} of scaled inputs"
 
-    def answers(self, scores: np.ndarray, scaling: Any) -> np.ndarray:
+    def answers(self, scores: Tensor, scaling: Any) -> Tensor:
         """Return the mean squared error of each sample, (n, 1) float64."""
-        differences = scores[:, 0].astype(np.float64) - scores[:, 1]
-        rows = differences.reshape(len(scores), math.prod(scores.shape[2:]))
-        return (rows**2).mean(axis=1, keepdims=True)
+        differences = scores[:, 0].double() - scores[:, 1]
+        return differences.flatten(1).square().mean(dim=1, keepdim=True)
 
     def told(
         self, answers: np.ndarray, true: np.ndarray | None, names: list[str] | None

@@ -73,7 +73,9 @@ class Regression(Task):
 
     def predictions(self, scores: np.ndarray, scaling: Any) -> dict[str, Any]:
         """Return `predicted`, float64, in the unit and the shape of the targets."""
-        answers = self.answers(scores, scaling)
+        import torch
+
+        answers = self.answers(torch.from_numpy(scores), scaling).numpy()
         return {"predicted": answers[:, 0] if self.outputs == 1 else answers}
 
     def measured(self, true: np.ndarray, predicted: np.ndarray) -> dict[str, Any]:
@@ -97,9 +99,13 @@ class Regression(Task):
         mean = "" if self.outputs == 1 else "mean "
         return f"{mean}R2 " + ("undefined" if measures["r2"] is None else f"{measures['r2']:.4f}")
 
-    def answers(self, scores: np.ndarray, scaling: Any) -> np.ndarray:
+    def answers(self, scores: Tensor, scaling: Any) -> Tensor:
         """Return numbers in the unit of the targets, float64."""
-        return scores.astype(np.float64) * scaling.spread + scaling.centre
+        import torch
+
+        given = scaling.spread, scaling.centre
+        spread, centre = (torch.as_tensor(value, dtype=torch.float64) for value in given)
+        return scores.double() * spread + centre
 
     def told(
         self, answers: np.ndarray, true: np.ndarray | None, names: list[str] | None

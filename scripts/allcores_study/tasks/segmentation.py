@@ -103,9 +103,9 @@ class Segmentation(Task):
         weights = counts.sum() / (self.outputs * np.maximum(counts, 1))
         return torch.tensor(weights, dtype=torch.float32)
 
-    def kept(self, scores: Tensor, inputs: Tensor) -> np.ndarray:
+    def kept(self, scores: Tensor, inputs: Tensor) -> Tensor:
         """Return the predicted masks, (n, H, W) uint8."""
-        return scores.argmax(dim=1).numpy().astype(np.uint8)
+        return scores.argmax(dim=1).byte()
 
     def predictions(self, scores: np.ndarray, scaling: Any) -> dict[str, Any]:
         """Return `predicted`, the class of each pixel, (n, H * W) uint8, and `shape`, H and W."""
@@ -143,12 +143,14 @@ class Segmentation(Task):
         value = measures["mean_iou"]
         return "mean IoU " + ("undefined" if value is None else f"{value:.2%}")
 
-    def answers(self, scores: np.ndarray, scaling: Any) -> np.ndarray:
+    def answers(self, scores: Tensor, scaling: Any) -> Tensor:
         """Return 1 for the class of a pixel, else 0, (n, outputs, H, W) float32.
 
         The mean over models is the share of models that predict that class.
         """
-        return (scores[:, None] == np.arange(self.outputs)[:, None, None]).astype(np.float32)
+        import torch
+
+        return (scores[:, None] == torch.arange(self.outputs)[:, None, None]).float()
 
     def told(
         self, answers: np.ndarray, true: np.ndarray | None, names: list[str] | None

@@ -53,7 +53,7 @@ def evaluate(
     for part, inputs, scores in scores_of(model, source, held_out):
         loss += float(criterion(task.scores(scores), targets.plain(part))) * len(part)
         batches.append(task.kept(scores, inputs))
-    columns = task.predictions(np.concatenate(batches), scaling)
+    columns = task.predictions(torch.cat(batches).numpy(), scaling)
     measures = task.measured(dataset.targets[held_out], columns["predicted"])
     return measures | {"loss": loss / len(held_out)}, columns
 

@@ -161,7 +161,7 @@ class PreparedRun:
         if columns is None:
             held_out, shape, task = held_out[:0], self.dataset.shape, self.dataset.task
             nothing = torch.zeros(0, *task.output_shape(shape)), torch.zeros(0, *shape)
-            columns = task.predictions(task.kept(*nothing), self.scaling)
+            columns = task.predictions(task.kept(*nothing).numpy(), self.scaling)
         results.write_predictions(path, held_out, self.dataset.targets[held_out], columns)
 
     def record(self, request: RunRequest, outcome: Outcome) -> Record:

@@ -51,10 +51,12 @@ def test_every_augmented_image_is_a_shifted_or_mirrored_original():
     transforms = set()
     for sample in samples:
         windows = {
-            (top, left, mirrored): made._scaled(
-                padded[sample, :, top : top + 6, left : left + 6][
-                    :, :, :: -1 if mirrored else 1
-                ].copy()[None]
+            (top, left, mirrored): made.scaled(
+                torch.from_numpy(
+                    padded[sample, :, top : top + 6, left : left + 6][
+                        :, :, :: -1 if mirrored else 1
+                    ].copy()[None]
+                )
             )[0]
             for top in range(5)
             for left in range(5)
