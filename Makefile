@@ -58,7 +58,7 @@ test-processors: $(READY)
 # campaigns take. SEED=1 repeats the disturbances of another soak with that seed.
 MINUTES ?= 60
 soak: $(READY)
-	@$(BIN)/python scripts/install.py run test frameworks notebook
+	@$(BIN)/python scripts/install.py run test frameworks export notebook
 	$(BIN)/python -m pytest -m "long and not slurm"
 	$(BIN)/python tests/drills/soak.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) \
 	    --markdown results/soak.md
