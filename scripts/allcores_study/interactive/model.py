@@ -65,6 +65,25 @@ class Model:
             raise ValueError("the model predicts numbers, not probabilities of classes")
         return table.rename(columns=lambda name: name.removeprefix("p_"))
 
+    def export(self, path: str | Path) -> Path:
+        """Write a file that makes these predictions in other programs.
+
+        Args:
+            path: ends in .pt2, .onnx or .skops; see serving.export.export().
+
+        Returns:
+            The path.
+
+        Raises:
+            ValueError: these are several runs, or their model does not fit into such a file.
+        """
+        if len(self.predictors) > 1:
+            raise ValueError(
+                f"{path}: the average of {len(self.predictors)} runs cannot be exported; train one "
+                "on all data by `final: true` in the study, or take the folder of one run"
+            )
+        return self.predictors[0].export(path)
+
     def _answers(
         self, data: Any, unknown_as_none: bool
     ) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:

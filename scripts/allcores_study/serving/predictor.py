@@ -123,3 +123,9 @@ class Predictor:
     def predictions(self, inputs: np.ndarray) -> np.ndarray:
         """Return (n, outputs), see tasks.base.Task.answers()."""
         return self.task.answers(torch.from_numpy(self.scores(inputs)), self.scaling).numpy()
+
+    def export(self, path: str | Path) -> Path:
+        """Write a file that makes these predictions in other programs; see export.export()."""
+        from allcores_study.serving import export
+
+        return export.export(self, path)

@@ -147,7 +147,8 @@ def _give_lengths(model: torch.nn.Module) -> None:
         (numbers,) = arguments
         places = torch.arange(1, numbers.shape[1] + 1, device=numbers.device)
         lengths = torch.where(numbers != PADDING, places, 0).amax(dim=1).clamp(min=1)
-        width = int(lengths.max())
+        # An exported graph has no sizes that depend on values.
+        width = numbers.shape[1] if torch.compiler.is_exporting() else int(lengths.max())
         given = {"lengths": lengths, "mask": places[:width] <= lengths[:, None]}
         return (numbers[:, :width],), options | {name: given[name] for name in known}
 

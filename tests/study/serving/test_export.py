@@ -1,0 +1,262 @@
+"""A run as one file of another format: it predicts what the run does, of every kind of data."""
+
+import functools
+import json
+import subprocess
+import sys
+import zipfile
+
+import numpy as np
+import pandas as pd
+import pytest
+import test_multilabel
+import test_no_leak
+import test_pixels
+import test_reconstruction
+import test_several_numbers
+import test_tokens
+import torch
+from conftest import LENET, RUN, Laboratory, vary
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from test_estimators import FOREST, estimator_run, table_of
+
+from allcores_study import Model
+from allcores_study.config.run import Choice
+from allcores_study.data.folds import Assignable
+from allcores_study.serving import samples
+from allcores_study.serving.predictor import Predictor
+
+NUMBERS, TARGETS = test_several_numbers.FRAME, test_several_numbers.TARGETS
+RIDGE = "sklearn.linear_model:Ridge"
+# Loads a file as somebody does who has torch alone.
+ELSEWHERE = """
+import sys, numpy, torch
+made = torch.export.load(sys.argv[1]).module()(torch.from_numpy(numpy.load(sys.argv[2])))
+assert not {name for name in sys.modules if name.startswith("allcores_study")}
+numpy.save(sys.argv[2], made.numpy())
+"""
+
+
+def ill(folder):
+    """A table with missing values, and a town that only a row of the test fold has."""
+    size = np.where(np.arange(30) % 5 == 2, np.nan, test_no_leak.NOISE[:, 0, 0])
+    town, labels = test_no_leak.TOWNS.copy(), test_no_leak.LABELS
+    town[np.flatnonzero(Assignable(labels).folds(3, RUN.seed) == 0)[0]] = "Aachen"
+    frame = pd.DataFrame({"size": size, "town": town, "y": labels})
+    choice = table_of(folder / "ill.csv", frame, "y", "classification")
+    return Choice("ill", "table", choice.options | {"missing": "mean"})
+
+
+def even(folder):
+    """A table of even numbers in several units: trees split at odd ones."""
+    frame = pd.DataFrame(in_units(2 * (np.arange(90) % 30)), columns=list("abcde"))
+    frame["y"] = np.arange(90) % 30 % 2
+    return table_of(folder / "even.csv", frame, "y", "classification")
+
+
+def in_units(counts):
+    return counts[:, None] / np.array([1, 3, 7, 10, 13])
+
+
+def table_run(folder, target, task, loss, frame=NUMBERS):
+    return test_several_numbers.run_on(folder / f"{task}.csv", frame, target, task, loss)
+
+
+def labels_run(folder):
+    frame, labels = test_multilabel.FRAME, test_multilabel.LABELS
+    return table_run(folder, labels, "multilabel", "BCEWithLogitsLoss", frame)
+
+
+NETWORKS = {
+    "images": lambda folder: RUN,
+    "channels_last": lambda folder: vary(model=LENET, memory_format="channels_last"),
+    "table": lambda folder: vary(dataset=ill(folder), crop=0, flip=False, folds=3, fold=0),
+    "number": lambda folder: table_run(folder, "cost", "regression", "MSELoss"),
+    "numbers": lambda folder: table_run(folder, TARGETS, "regression", "MSELoss"),
+    "labels": labels_run,
+    "pixels": lambda folder: test_pixels.run_on(folder / "scenes"),
+    "reconstruction": test_reconstruction.run.__wrapped__,
+    "text_cnn": test_tokens.run_on,
+    "transformer": lambda folder: test_tokens.run_on(folder, model="transformer"),
+}
+ESTIMATORS = {
+    "images": lambda folder: estimator_run(RUN.dataset, FOREST, n_estimators=5),
+    "table": lambda folder: vary(estimator_run(ill(folder), FOREST, n_estimators=5), seed=RUN.seed),
+    "even": lambda folder: estimator_run(even(folder), FOREST, n_estimators=5),
+    "number": lambda folder: estimator_run(
+        table_of(folder / "one.csv", NUMBERS, "cost", "regression"), RIDGE
+    ),
+    "numbers": lambda folder: estimator_run(
+        table_of(folder / "both.csv", NUMBERS, TARGETS, "regression"), RIDGE
+    ),
+    "labels": lambda folder: estimator_run(labels_run(folder).dataset, FOREST, n_estimators=5),
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Return the Predictor of a run, and inputs of it; each is trained once."""
+
+    @functools.cache
+    def of(make):
+        folder = tmp_path_factory.mktemp("trained")
+        laboratory, run = Laboratory(folder), make(folder)
+        laboratory.trained(run)
+        predictor = Predictor(folder / "run")
+        inputs = np.array(samples.read(laboratory.data(run.dataset), predictor).inputs)
+        if inputs.dtype == object:
+            inputs = predictor.vocabulary.numbers(inputs, predictor.shape[0])
+        return predictor, inputs
+
+    return of
+
+
+def assert_same(found, predictor, inputs):
+    expected = predictor.predictions(inputs)
+    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+    assert np.abs(found - expected).max() <= 1e-6 * np.abs(expected).max()
+
+
+@pytest.mark.filterwarnings("error:No complete tensor")
+@pytest.mark.parametrize("name", NETWORKS)
+def test_a_graph_predicts_what_the_run_does(trained, tmp_path, name):
+    predictor, inputs = trained(NETWORKS[name])
+    if name == "table":
+        assert np.isnan(inputs).any() and inputs[:, predictor.unseen].any()
+    path = predictor.export(tmp_path / "model.pt2")
+    graph = torch.export.load(path).module()
+    for count in (len(inputs), 1, 3):
+        assert_same(graph(torch.from_numpy(inputs[:count])).numpy(), predictor, inputs[:count])
+    assert all(
+        part.requires_grad for part in predictor.model.parameters()
+    )  # may be trained further
+
+
+def test_a_graph_needs_torch_alone_and_says_what_it_is(trained, tmp_path):
+    predictor, inputs = trained(NETWORKS["table"])
+    path = predictor.export(str(tmp_path / "model.pt2"))
+    np.save(tmp_path / "new.npy", inputs)
+    command = [sys.executable, "-c", ELSEWHERE, path, tmp_path / "new.npy"]
+    subprocess.run(command, check=True)
+    assert_same(np.load(tmp_path / "new.npy"), predictor, inputs)
+    told = {"allcores.json": ""}
+    torch.export.load(path, extra_files=told)
+    description = json.loads(told["allcores.json"])
+    assert description["classes"] == description["names"] == ["0", "1"]
+    assert [column["name"] for column in description["columns"]] == ["size", *4 * ["town"]]
+    assert (description["shape"], description["dtype"]) == ([5], "float32")
+    assert description["task"] == "classification"
+    assert description["run"] == predictor.run.path
+    assert description["vocabulary"] is None
+
+
+def test_a_graph_of_texts_says_the_number_of_each_word(trained, tmp_path):
+    predictor, _ = trained(NETWORKS["text_cnn"])
+    told = {"allcores.json": ""}
+    torch.export.load(predictor.export(tmp_path / "model.pt2"), extra_files=told)
+    assert json.loads(told["allcores.json"])["vocabulary"] == predictor.vocabulary.to_json()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", NETWORKS)
+def test_onnx_predicts_what_the_run_does(trained, tmp_path, name):
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        pytest.importorskip(package, reason="make soak installs it")
+    import onnxruntime
+
+    predictor, inputs = trained(NETWORKS[name])
+    path = predictor.export(tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(path)
+    for count in (len(inputs), 1, 3):
+        (found,) = session.run(["predictions"], {"inputs": inputs[:count]})
+        assert_same(found, predictor, inputs[:count])
+    told = session.get_modelmeta().custom_metadata_map["allcores.json"]
+    assert json.loads(told)["shape"] == list(predictor.shape)
+    assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_an_estimator_predicts_from_inputs_as_they_are(trained, tmp_path, name):
+    skops = pytest.importorskip("skops.io", reason="make soak installs it")
+    predictor, inputs = trained(ESTIMATORS[name])
+    if name == "table":
+        assert np.isnan(inputs).any() and inputs[:, predictor.unseen].any()
+    if name == "even":
+        inputs = in_units(np.arange(60)).astype(np.float32)
+    path = predictor.export(tmp_path / "model.skops")
+    loaded = skops.load(path, trusted=skops.get_untrusted_types(file=path))
+    if name in ("number", "numbers"):
+        found = loaded.predict(inputs).astype(np.float64)
+        assert found.ndim == (1 if name == "number" else 2)
+        assert_same(found.reshape(len(inputs), -1), predictor, inputs)
+    else:
+        # pandas reads tables in float64.
+        given = in_units(np.arange(60)) if name == "even" else inputs
+        found = loaded.predict_proba(given)
+        if name == "labels":
+            found = np.stack([of_label[:, 1] for of_label in found], axis=1)
+        assert np.array_equal(found, predictor.predictions(inputs))
+    with zipfile.ZipFile(path) as archive:
+        assert json.loads(archive.read("allcores.json"))["names"] == predictor.names
+
+
+@pytest.mark.long
+def test_what_skops_cannot_hold_is_told(trained, tmp_path, monkeypatch):
+    pytest.importorskip("skops.io", reason="make soak installs it")
+    predictor, _ = trained(ESTIMATORS["images"])
+    pipeline = make_pipeline(FunctionTransformer(lambda rows: rows), predictor.model.estimator)
+    monkeypatch.setattr(predictor.model, "estimator", pipeline)
+    with pytest.raises(ValueError, match=r"run: skops cannot hold mine \(AttributeError: .*lambda"):
+        predictor.export(tmp_path / "model.skops")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "message"),
+    [
+        (NETWORKS, "model.pt", r"model.pt: expected a name that ends in .pt2, .onnx or .skops"),
+        (NETWORKS, "model.skops", r"mlp is a network; expected a name that ends in .pt2 or .onnx"),
+        (ESTIMATORS, "model.pt2", r"mine is an estimator; expected a name that ends in .skops"),
+        (ESTIMATORS, "model.onnx", r"mine is an estimator; expected a name that ends in .skops"),
+    ],
+)
+def test_what_a_file_ends_in_decides(trained, tmp_path, kind, name, message):
+    predictor, _ = trained(kind["images"])
+    with pytest.raises(ValueError, match=message):
+        predictor.export(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "package", "message"),
+    [
+        (NETWORKS, "model.onnx", "onnxscript", "run `pip install onnx onnxscript`"),
+        (ESTIMATORS, "model.skops", "skops", "run `pip install skops`"),
+    ],
+)
+def test_a_missing_package_is_told(trained, tmp_path, monkeypatch, kind, name, package, message):
+    monkeypatch.setitem(sys.modules, package, None)
+    predictor, _ = trained(kind["images"])
+    with pytest.raises(ValueError, match=message):
+        predictor.export(tmp_path / name)
+
+
+def test_a_network_that_cannot_be_traced_is_told(tmp_path, laboratory):
+    laboratory.trained(test_tokens.run_on(tmp_path, model="lstm"))
+    with pytest.raises(ValueError, match=r"run: torch.export cannot trace lstm \(TypeError: "):
+        Predictor(laboratory.folder / "run").export(tmp_path / "model.pt2")
+    assert not (tmp_path / "model.pt2").exists()
+
+
+def test_a_model_of_one_run_is_exported_and_an_average_is_not(laboratory, tmp_path):
+    for fold in (0, 1):
+        laboratory.trained(vary(RUN, fold=fold), f"runs/{fold}")
+    both = Model(laboratory.folder / "runs")
+    with pytest.raises(ValueError, match=r"the average of 2 runs cannot.*`final: true`"):
+        both.export(tmp_path / "model.pt2")
+    one = Model(laboratory.folder / "runs" / "0")
+    path = one.export(tmp_path / "model.pt2")
+    images = np.zeros((2, *one.predictors[0].shape), np.uint8)
+    found = torch.export.load(path).module()(torch.from_numpy(images)).numpy()
+    assert found == pytest.approx(one.predict_proba(images).to_numpy(), abs=1e-6)
