@@ -252,10 +252,10 @@ def test_a_network_that_cannot_be_traced_is_told(tmp_path, laboratory):
 def test_a_model_of_one_run_is_exported_and_an_average_is_not(laboratory, tmp_path):
     for fold in (0, 1):
         laboratory.trained(vary(RUN, fold=fold), f"runs/{fold}")
-    both = Model(laboratory.folder / "runs")
+    both = Model.of_runs(laboratory.folder / "runs")
     with pytest.raises(ValueError, match=r"the average of 2 runs cannot.*`final: true`"):
         both.export(tmp_path / "model.pt2")
-    one = Model(laboratory.folder / "runs" / "0")
+    one = Model.of_runs(laboratory.folder / "runs" / "0")
     path = one.export(tmp_path / "model.pt2")
     images = np.zeros((2, *one.predictors[0].shape), np.uint8)
     found = torch.export.load(path).module()(torch.from_numpy(images)).numpy()
