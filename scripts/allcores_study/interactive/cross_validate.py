@@ -33,8 +33,7 @@ def cross_validate(
 
     The call writes NAME.yaml and the data into the working directory and runs the workflow there.
     It resumes what was interrupted and trains only what changed: the same call again returns at
-    once. `snakemake --configfile NAME.yaml` or `allcores run --configfile NAME.yaml` continue the
-    same study.
+    once. `allcores run --configfile NAME.yaml` continues the same study from a terminal.
 
         result = cross_validate(
             frame,
