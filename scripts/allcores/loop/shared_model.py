@@ -98,6 +98,7 @@ class SharedModel:
         names = [name for name, _ in self.strategy.module.named_parameters()]
         sums = torch.tensor([_sum_of_bytes(weights) for weights in self._parameters])
         differs = self._world.all_reduce(sums.clone()) != self._world.workers * sums
+        self._world.clock.enter("compute")
         if differs.any():
             name = names[int(differs.nonzero()[0])]
             raise ValueError(f"the weights of {name} are not the same on all workers")
@@ -112,7 +113,9 @@ class SharedModel:
             _check_further(further)
             with whole(file) as part:
                 torch.save(self.state() | {"further": further}, part)
+        self._world.clock.enter("save")
         self._world.barrier()
+        self._world.clock.enter("compute")
 
     def state(self) -> dict[str, Any]:
         """Return what share() resumes from, as tensors and plain values; for rank 0 only."""

@@ -186,6 +186,7 @@ def _use_threads() -> None:
 
 def _call(function: Callable[[Worker], Any], world: World) -> bytes | None:
     worker = Worker(world)
+    world.clock.beat("compute")  # not timed: the workflow's loop times its epochs only
     try:
         value = function(worker)
     except _ServedError:
@@ -245,6 +246,7 @@ class Worker:
         mine, of_shared = set(model.parameters()), [one.strategy.module for one in self._shared]
         if mine & {parameter for module in of_shared for parameter in module.parameters()}:
             raise ValueError("expected another model: parameters of this one are already shared")
+        self.world.clock.beat("share")
         _refuse_unusual_memory(model)
         sparse = [name for name, part in model.named_modules() if getattr(part, "sparse", False)]
         if sparse and self.workers > 1:
@@ -258,6 +260,7 @@ class Worker:
         if self.world.is_server:
             made.serve()
             raise _ServedError
+        self.world.clock.beat("compute")
         self._shared.append(SharedModel(made, self.world, saved))
         return self._shared[-1]
 
@@ -293,6 +296,7 @@ class Worker:
             clock.enter("compute")
             yield batch
             clock.enter("data")
+        clock.enter("compute")
 
     def sum(self, number: float) -> float:
         """Return the sum of a number over the workers."""

@@ -48,9 +48,9 @@ if TYPE_CHECKING:
 LOOK = 1.0
 # Phases in which a rank waits for others, and those in which it works alone. In an exchange, whose
 # phases each strategy names itself, it does both. A rank that hangs is probably working alone.
-TOGETHER = ("sum", "broadcast", "barrier", "end")  # of an allcores.run(); all ranks enter them
-WAITING, ALONE = ("wait", "checkpoint", *TOGETHER), ("data", "compute", "update")
-# Ranks that are all in TOGETHER and make no progress for so long never will (seconds).
+TOGETHER = ("sum", "broadcast", "barrier", "save", "end")  # of an allcores.run(), for all ranks
+WAITING, ALONE = ("wait", "checkpoint", "share", *TOGETHER), ("data", "compute", "update")
+# Seconds without progress after which ranks that are all in TOGETHER are taken to be deadlocked.
 IN_VAIN = 30.0
 # When one rank dies, the others' complaints about it arrive within this time (seconds).
 GRACE = 0.5

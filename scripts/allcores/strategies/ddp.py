@@ -107,6 +107,8 @@ class DDP(Strategy):
             if parameter.requires_grad
         )
         self.model().backward()
+        with self.model.no_sync():  # type: ignore[operator]
+            self.model()  # rearranges them, for which the workers wait for each other
         del self.module.forward
         if own:
             self.module.forward = own

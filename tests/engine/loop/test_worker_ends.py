@@ -7,6 +7,7 @@ import sys
 import time
 
 import pytest
+import torch
 from conftest import ENVIRONMENT, ROOT
 
 import allcores
@@ -39,6 +40,65 @@ def test_a_worker_that_hangs_ends_the_run():
 
     with pytest.raises(allcores.RankFailedError, match="no rank made any progress for 2 s"):
         allcores.run(sleep, workers=2, timeout=2)
+
+
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.1)
+
+
+def hang_on_the_first(worker, strategy, after, file):
+    """Train two epochs; rank 0 hangs in this code after a call of the first."""
+
+    def ends(call):
+        if worker.rank == 0 and call == after:
+            time.sleep(600)
+
+    ends("start")
+    shared = worker.share(torch.nn.Linear(4, 2), sgd, strategy)
+    ends("share")
+    for epoch in range(2):
+        for inputs, weight in worker.batches(torch.ones(16, 4), 8, epoch=epoch):
+            (weight * shared.model(inputs).mean()).backward()
+            shared.step()
+        ends("batches")
+        shared.synchronize()
+        ends("synchronize")
+        shared.save(file)
+        ends("save")
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "ring", "shared_memory"])
+@pytest.mark.parametrize("after", ["share", "batches", "synchronize", "save"])
+def test_the_worker_that_hangs_in_code_of_the_user_is_named(strategy, after, tmp_path):
+    said = r"2 s: worker 0 \(rank 0\).* hangs, in the phase compute"
+    with pytest.raises(allcores.RankFailedError, match=said):
+        allcores.run(hang_on_the_first, strategy, after, tmp_path / "state", workers=2, timeout=2)
+
+
+@pytest.mark.parametrize("after", ["start", "share", "synchronize"])
+def test_no_server_is_named_for_a_worker_that_hangs(after, tmp_path):
+    with pytest.raises(allcores.RankFailedError, match=r"worker 0 \(rank 0\).*phase compute"):
+        allcores.run(
+            hang_on_the_first,
+            "parameter_server",
+            after,
+            tmp_path / "state",
+            workers=2,
+            servers=1,
+            timeout=2,
+        )
+
+
+def test_a_state_that_one_worker_alone_saves_is_told_soon(tmp_path, monkeypatch):
+    monkeypatch.setattr("allcores.parallel.supervision.IN_VAIN", 1.0)
+
+    def save(worker):
+        shared = worker.share(torch.nn.Linear(4, 2), sgd, "shared_memory")
+        if worker.rank == 0:
+            shared.save(tmp_path / "state")
+
+    with pytest.raises(allcores.RankFailedError, match=r"rank 0\) in save, .*rank 1\) in end"):
+        allcores.run(save, workers=2, timeout=8)
 
 
 NODE = """
