@@ -11,6 +11,8 @@ class Dependencies(MetadataHookInterface):
 
     def update(self, metadata):
         groups = tomllib.loads(Path(self.root, "pyproject.toml").read_text())["dependency-groups"]
-        metadata["dependencies"] = groups["library"]
+        library = groups["library"]
+        # The library joins programs that have their own torch, which a pin would replace.
+        metadata["dependencies"] = [package.replace("==", ">=") for package in library]
         workflow = [package for package in groups["run"] if isinstance(package, str)]
-        metadata["optional-dependencies"] = {"workflow": workflow}
+        metadata["optional-dependencies"] = {"workflow": [*library, *workflow]}

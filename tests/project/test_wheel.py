@@ -1,7 +1,9 @@
 """The wheel: `allcores` from any folder, without a clone."""
 
+import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -108,6 +110,19 @@ def test_the_library_is_imported_without_the_packages_of_the_workflow(allcores):
     """With no more than what the wheel depends on, and no program beside it."""
     said = alone(allcores, IMPORT_ALONE)
     assert said.returncode == 0, said.stderr
+
+
+def test_the_library_keeps_newer_packages_and_the_workflow_has_the_pins(allcores):
+    (metadata,) = allcores.installed.glob("allcores-*.dist-info/METADATA")
+    needed = re.findall(
+        r"Requires-Dist: (\w\S*?)(; extra == .workflow.)?$", metadata.read_text(), re.M
+    )
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
+    library = set(groups["library"])
+    pins = {package for package in groups["run"] if isinstance(package, str)} | library
+    assert {package for package, extra in needed if extra} == pins
+    lower_bounds = {package.replace("==", ">=") for package in library}
+    assert {package for package, extra in needed if not extra} == lower_bounds
 
 
 def test_torch_finds_the_backend_of_what_is_installed(allcores):
