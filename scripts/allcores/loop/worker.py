@@ -87,7 +87,8 @@ def run(
             returns.
         threads: threads of torch in each process.
         pinning: pin each process to its own cores, if enough are free.
-        timeout: seconds without progress in any process after which the run fails.
+        timeout: the run fails if no process makes progress for so many seconds. Progress is
+            a batch, a step(), or another call of Worker or SharedModel that workers exchange in.
         count_nodes, node: number of machines, each of which calls run(), and number of this one.
         rendezvous: file by which they find each other, on a file system that all share.
 
@@ -97,8 +98,8 @@ def run(
     Raises:
         ValueError: the number of workers, servers or nodes is impossible, or threads > 1 although
             torch has already used threads in this process.
-        failures.RankFailedError: a process raised, was killed or hangs. The message names it, with
-            its traceback. The others have been killed by then.
+        failures.RankFailedError: a process raised, was killed or hangs. The message names it, and
+            has its traceback if it raised. The others have been killed by then.
     """
     if not 0 <= node < count_nodes or (count_nodes > 1 and rendezvous is None):
         raise ValueError(
@@ -229,8 +230,8 @@ class Worker:
         Args:
             model: its weights become those of rank 0.
             make_optimizer: function of a list of parameters that returns one of torch's optimizers,
-                with one group. A strategy that updates all weights as one vector passes parts of
-                it, which suits optimizers that treat every weight by itself.
+                with one group. A strategy that updates all weights as one vector passes slices of
+                it, so the optimizer has to treat every weight by itself.
             strategy: a name, or a class that follows the contract in strategies/base.py.
             clip_norm: gradients with a larger Euclidean norm are scaled down to it.
             resume: file that SharedModel.save() wrote, with any number of workers; or what
@@ -346,9 +347,12 @@ class Worker:
 
 
 def _check_optimizer(strategy: Strategy) -> None:
-    name = type(strategy.optimizer).__name__
-    if len(strategy.optimizer.param_groups) != 1:
-        raise ValueError("expected an optimizer with one group of parameters")
+    name, groups = type(strategy.optimizer).__name__, len(strategy.optimizer.param_groups)
+    if groups != 1:
+        raise ValueError(
+            f"expected an optimizer with one group of parameters, found {groups}; share parts of "
+            "the model by themselves, each with its own, or add decay of some weights to the loss"
+        )
     if name in named.UNUSABLE_OPTIMIZERS:
         raise ValueError(f"{name} needs more than gradients: a closure, or one kind of weights")
     if strategy.flat and name in named.WHOLE_TENSOR_OPTIMIZERS:

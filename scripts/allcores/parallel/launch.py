@@ -56,7 +56,7 @@ def run_ranks(
         workers, servers: numbers on all nodes together; `workers` is a multiple of the nodes.
         once_forked: called when all ranks of this node have been forked, if given.
         pins: cores to pin the ranks of this node to, `threads` for each in turn.
-        timeout: seconds without progress in any rank after which the run fails.
+        timeout: the run fails if no rank makes progress for so many seconds.
         save_every: seconds after which the workers have to save. They also do so before SIGINT,
             SIGTERM or SIGUSR1 stops them. None: the target does not save on demand.
         nodes: what meet() returned; None: this node only.

@@ -69,7 +69,7 @@ class Sign:
 
     Attributes:
         title: its rank and what it does.
-        pid: that of its process.
+        pid: the number of its process.
         beat: when it entered the phase, by its node's clock; changes while there is progress.
         silent: seconds since then.
         is_stopped: whether it has been stopped, for example by SIGSTOP.
@@ -89,9 +89,10 @@ class Supervisor:
     Args:
         ranks: rank -> (process, pipe on which it reports how it ended), of this node.
         title: function of a rank that returns its name in messages.
-        heartbeats: those of these ranks, in their order.
-        pause: that of this node's workers.
-        timeout: seconds without progress in any rank after which the run fails.
+        heartbeats: the Heartbeats of these ranks, in their order.
+        pause: the Pause of this node's workers.
+        timeout: the run fails if no rank makes progress for so many seconds. A rank makes progress
+            when it enters a phase of its clock, the same one or another.
         save_every: seconds after which a checkpoint is due; None: workers do not save on demand.
     """
 

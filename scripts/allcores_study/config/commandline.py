@@ -126,7 +126,7 @@ def _add_for_workflow(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=schema.defaults()["timeout"],
         metavar="SECONDS",
-        help="end the run after this long without progress (default: %(default)g)",
+        help="end the run if no rank makes progress for this long (default: %(default)g)",
     )
     add(
         "--checkpoint-minutes",
