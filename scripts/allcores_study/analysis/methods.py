@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 MOST_CLASSES = 12  # in a list
 STANDARDISED = "standardised with mean and standard deviation of the training set"
 REFERENCE = "corrected resampled t-test (Nadeau and Bengio, Machine Learning 52, 2003)"
-# As CITATION.cff has it.
+# As CITATION.cff has it, and with a year.
 ALLCORES = f"""@misc{{allcores,
   author = {{{{The allcores authors}}}},
   title  = {{allcores: train neural networks on every CPU core,

@@ -41,7 +41,7 @@ PARTS = ("made_of", "files", "loaded")
 class Record:
     """A JSON file beside the files that were made with it.
 
-    It alone decides whether these are still valid: by content, never by the times of files.
+    It contains all that decides whether these are still valid (watching/ledger.py): never times.
 
     Attributes:
         made_of: a digest of all that decides them.

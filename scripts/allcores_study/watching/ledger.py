@@ -2,8 +2,9 @@
 
 Each dataset, file of folds, recipe, run, choice and report is judged here and nowhere else. The
 judgement rests on the record beside it, which contains what it was made of and the digests of its
-files. It does not use the times of files or Snakemake's records. A question has no side effects,
-and its answer holds for a whole invocation.
+files. The times of files only save computing a digest again, and Snakemake's records are not used.
+A question changes no result. It prints what is damaged, once, and notes for mark_what_is_there()
+which marks are missing. Its answer holds for a whole invocation.
 """
 
 from __future__ import annotations
