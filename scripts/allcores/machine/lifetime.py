@@ -55,7 +55,7 @@ def how_it_ended(status: int) -> str:
     if status >= 0:
         return f"ended with status {status}"
     name = signal.Signals(-status).name
-    memory = ", as the system does when memory runs out" if name == "SIGKILL" else ""
+    memory = "; the system does this when memory runs out" if name == "SIGKILL" else ""
     return f"was killed by {name}{memory}"
 
 

@@ -64,7 +64,7 @@ class RingAverage:
         self.sends: list[Any] = []
 
     def reduce_scatter(self) -> None:
-        """Average the chunk to the right of mine, which arrives last."""
+        """Leave the workers' average of chunk rank + 1, the last to arrive, in this vector."""
         rank, workers = self.world.rank, self.world.workers
         # All receives are posted before anything is sent, so that no send waits for its receiver.
         # The receives of the all-gather can also be posted: a finished chunk arrives only after my
@@ -85,8 +85,9 @@ class RingAverage:
     def _receive(self, first: int, inbox: Any) -> Any:
         """Post the receives of a phase that starts by sending chunk `first`.
 
-        Returns, per chunk that comes from the left and per piece of it, (my part, where theirs
-        arrives, what to wait for).
+        Returns:
+            For each chunk that arrives from the left, a list with a tuple for each of its pieces:
+            (this worker's part, the buffer for the neighbour's part, the handle to wait for).
         """
         workers = self.world.workers
         arriving = [(first - step) % workers for step in range(1, workers)]

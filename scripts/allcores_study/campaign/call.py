@@ -118,9 +118,9 @@ class Call:
             internals.unlock(self.folder.path)
 
     def _if_given(self, *counts: int | None) -> tuple[int | None, ...]:
-        """Return the counts, or None for each if one core may be what Snakemake assumes.
+        """Return the counts, or None for each if their number may only be Snakemake's assumption.
 
-        It assumes one core for a dry run that was given none.
+        Snakemake assumes one core for a dry run that was given none.
         """
         has_flag = any(word.startswith(("--cores", "-c", "--jobs", "-j")) for word in sys.argv)
         return counts if self.local_cores != 1 or has_flag else (None,) * len(counts)

@@ -163,9 +163,11 @@ def by_rung(
 ) -> Iterable[list[Slot]]:
     """Group Slots by how long their runs train; only Slots of a group may share jobs.
 
-    Along a chain of choices, runs train longer and longer. Rungs of one chain that train equally
-    long, as with few epochs, are numbered. So no choice waits for a job that waits for it, and runs
-    that two studies share are in one group whatever their `halving` is.
+    Along a chain of choices, the runs of each rung train longer than those of the rung before.
+    With few epochs, several rungs of a chain may train equally long; a number keeps these apart.
+    Each round of a search begins with short runs again, so rounds are groups of their own. Hence a
+    choice never waits for a job that waits for that choice. Runs that two studies share are in one
+    group, whatever `halving` the studies have.
 
     Args:
         selections: path -> Selection on the last rung.

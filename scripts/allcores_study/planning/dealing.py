@@ -21,8 +21,9 @@ LOCAL, STEP, SUBMITTED = 10.0, 60.0, 600.0
 # at least this many seconds, because it takes most of a second to start, and SLURM takes some to
 # notice a job that is submitted.
 JOBS_PER_CORE, LEAST, LEAST_SUBMITTED = 4, 2.0, 30.0
-# Each job gets networks of all sizes, in at most this many strips of at least this many runs: it is
-# not known how much faster a stack is, and a job of networks too large for one takes longest.
+# Each job gets networks of all sizes, in at most STRIPS strips of at least LEAST_IN_STRIP runs. It
+# is not known beforehand how much faster a stack is, and a job of networks too large for a stack
+# takes longest.
 STRIPS, LEAST_IN_STRIP = 4, 8
 
 
