@@ -64,7 +64,7 @@ def main(flags: Namespace) -> None:
     table = grid.expand(config).to_plan()
     command = sys.executable, preflight.PROGRAM
     if problems := preflight.findings(config, table, flags.configfile, folder.tried_out, command):
-        raise ValueError("\n".join(["The configuration cannot be run:", *problems]))
+        raise ValueError("\n".join(["The config cannot be run:", *problems]))
     wide = planner.too_wide(table)
     missing = (
         f"Not estimated: {len(wide)} of {len(table.runs)} runs take more cores than the "

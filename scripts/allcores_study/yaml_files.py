@@ -28,6 +28,10 @@ def read(file: str | Path) -> dict[str, Any]:
         json.dumps(content, skipkeys=True, default=str)  # rejects an alias that contains itself
     except UnicodeDecodeError as error:
         raise ValueError(f"{file}: not UTF-8; save it in this encoding: {error}") from None
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        text = ", ".join(filter(None, (error.context, error.problem)))
+        raise ValueError(f"{file}:{line}: {text}") from None
     except (yaml.YAMLError, ValueError) as error:  # ValueError: JSON, impossible dates
         raise ValueError(f"{file}: {error}") from None
     except RecursionError:

@@ -210,7 +210,7 @@ def test_what_is_no_search_is_told(search, message):
     ("change", "message"),
     [
         (("width: {range: [0.25, 2.0], step: 0.25}", "width: 1"), None),
-        (("{log: [0.001, 1.0]}", "0.1"), "found 12; expected more than the 10"),
+        (("{log: [0.001, 1.0]}", "0.1"), "the lists and ranges give 8; remove `search`"),
         (
             ("select: 2}", "folds: 2}"),
             "mlp has `search`, which needs `select` in each of its studies",

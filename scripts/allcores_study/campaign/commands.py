@@ -112,5 +112,5 @@ def read_config(
         update_config(config, yaml_files.typed(snakemake_internals.parsed_pairs(pairs)))
     problems = checks.findings(config, files, cores)
     if problems:
-        raise ValueError("\n".join(["The configuration cannot be run:", *problems]))
+        raise ValueError("\n".join(["The config cannot be run:", *problems]))
     return sweeps.expanded(config)

@@ -9,7 +9,7 @@ name exists and takes its options (_of_names); the parts of each study fit toget
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import defaultdict
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -99,8 +99,8 @@ def _of_names(config: dict[str, Any]) -> Iterator[Problem]:
 def located(problems: Iterable[Problem], lines: dict[Keys, Place]) -> list[str]:
     """Return a line for each problem, with file and line where they are known.
 
-    Problems that differ only in a number, as for candidates drawn from a range, are cut to the
-    first few.
+    Of problems that differ only in a number, as for candidates drawn from a range, the first few
+    get a line each, the others one line together.
     """
     placed = sorted(
         (
@@ -110,15 +110,18 @@ def located(problems: Iterable[Problem], lines: dict[Keys, Place]) -> list[str]:
         )
         for path, text in problems
     )
-    told = []
-    alike: Counter[tuple[Place, str, str]] = Counter()
-    for place, where, text in dict.fromkeys(placed):
-        kind = place, where, NUMBER.sub("", text)
-        alike[kind] += 1
-        if alike[kind] <= MOST_ALIKE:
-            file, line = place
-            told.append(f"{file}:{line}: {where}: {text}" if file else f"{where}: {text}")
-    return told
+    alike: dict[tuple[Place, str, str], list[str]] = defaultdict(list)
+    for (file, line), where, text in dict.fromkeys(placed):
+        start = f"{file}:{line}: {where}" if file else where
+        told = alike[(file, line), where, NUMBER.sub("", text)]
+        told.append(f"{start}: {text}" if len(told) < MOST_ALIKE else start)
+    return list(chain(*map(_cut, alike.values())))
+
+
+def _cut(told: list[str]) -> list[str]:
+    """Return the first lines; one more counts the others."""
+    more = len(told) - MOST_ALIKE
+    return told if more < 1 else [*told[:MOST_ALIKE], f"{told[-1]}: ... and {more} more like this"]
 
 
 def _as_one_line(text: str) -> str:

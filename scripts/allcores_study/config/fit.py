@@ -189,12 +189,14 @@ def _check_splits(config: dict[str, Any], path: Keys, study: dict[str, Any]) -> 
                 (*path, "folds"),
                 f"{label!r} has no test set of its own; expected a number of folds",
             )
+            continue
         available = _train_count(metadata, folds)
         for position, size in enumerate(study["train_sizes"]):
             if size != "all" and size > available:
                 yield (
                     (*path, "train_sizes", position),
-                    f"found {size}; {label!r} leaves {samples(available)} to train on",
+                    f"found {size}; {label!r} leaves {samples(available)} to train on; expected at "
+                    f"most {available}, or all",
                 )
 
 
@@ -302,13 +304,13 @@ def _check_selection(
     if not any(label in swept for label in study["models"]):
         yield (
             (*path, "select"),
-            "there is nothing to choose from: no model of this study has a list of values",
+            "there is nothing to choose from: no model of this study has a list or a range",
         )
     if study["train_sizes"] != ["all"]:
-        yield (*path, "select"), "conflicts with `train_sizes`"
+        yield (*path, "select"), "conflicts with `train_sizes`; remove one of them"
     if AUTO in study["strategies"] or "against" in study:
         other = "against" if "against" in study else "strategies: [auto]"
-        yield (*path, "select"), f"conflicts with `{other}`"
+        yield (*path, "select"), f"conflicts with `{other}`; remove one of them"
     inner, folds = study["select"], study["folds"]
     for label in study["datasets"]:
         metadata = _metadata(config, label)

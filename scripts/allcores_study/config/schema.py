@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import re
 from typing import TYPE_CHECKING, Any
@@ -125,10 +126,11 @@ def _explain(error: ValidationError) -> Iterator[Problem]:
         for key in sorted(set(error.instance) - set(known)):
             yield (*path, key), f"unknown key; {choices(key, known)}"
     elif error.validator == "required":
+        others = sorted(map(str, set(error.instance) - set(error.schema["properties"])))
         missing = [key for key in error.validator_value if key not in error.instance]
-        yield path, f"lacks {', '.join(missing)}"
+        yield path, f"lacks {', '.join(_with_hint(key, others) for key in missing)}"
     elif error.validator == "anyOf":
-        allowed = " or ".join(expected(schema) for schema in error.validator_value)
+        allowed = ", or ".join(expected(schema) for schema in error.validator_value)
         yield path, f"found {error.instance!r}; expected {allowed}"
     elif error.validator == "enum":
         yield path, f"found {error.instance!r}; {choices(error.instance, error.validator_value)}"
@@ -145,6 +147,12 @@ def _explain(error: ValidationError) -> Iterator[Problem]:
         is_text = isinstance(error.instance, str) and error.schema.get("type") == "number"
         hint = number_hint(error.instance) if is_text else ""
         yield path, f"found {error.instance!r}; expected {expected(error.schema)}{hint}"
+
+
+def _with_hint(key: str, others: list[str]) -> str:
+    """Return a missing key, with the other key of its entry that is probably meant for it."""
+    close = difflib.get_close_matches(key, others, n=1)
+    return f"{key} (did you mean it by {close[0]}?)" if close else key
 
 
 def expected(schema: dict[str, Any]) -> str:

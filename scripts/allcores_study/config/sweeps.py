@@ -115,10 +115,17 @@ def _check_search(
         yield (*path, "at_once"), f"found {at_once!r}; expected a whole number from 1"
     elif not ranges.is_seed(search.get("seed", 0)):
         yield (*path, "seed"), f"found {search['seed']!r}; expected a whole number from 0"
-    elif not is_integer(trials := search["trials"]) or not max(FIRST, at_once) < trials <= most:
+    elif most <= (drawn := max(FIRST, at_once)):
+        remedy = "widen them" if most <= FIRST else "lower `at_once`"
+        yield (
+            path,
+            f"needs more than the {drawn} candidates that are drawn before any is suggested; the "
+            f"lists and ranges give {most:,}; remove `search` to train all, or {remedy}",
+        )
+    elif not is_integer(trials := search["trials"]) or not drawn < trials <= most:
         yield (
             (*path, "trials"),
-            f"found {trials!r}; expected more than the {max(FIRST, at_once)} that are drawn before "
+            f"found {trials!r}; expected more than the {drawn} that are drawn before "
             f"any is suggested, and at most {most:,}, since none is trained twice",
         )
     elif at_once < (least := math.ceil((trials - FIRST) / MOST_ROUNDS)):

@@ -145,7 +145,7 @@ def unusable(folder: Path) -> list[str]:
     return [f"{place}: {free:,} bytes are free; make room"] if free < LEAST_ROOM else []
 
 
-def stop_at(findings: Sequence[str], heading: str = "The configuration cannot be run") -> None:
+def stop_at(findings: Sequence[str], heading: str = "The config cannot be run") -> None:
     """Exit with a heading and a line for each finding, if there are any."""
     if findings:
         # Not a WorkflowError: Snakemake would print lines of the Snakefile below the findings.

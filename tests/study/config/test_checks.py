@@ -38,6 +38,11 @@ MISTAKES = [
     ("models.lenet.width", "0.5x", "found the text '0.5x'; expected a number"),
     ("models.lenet", {False: 1}, r"found the key False \(as YAML reads no, off, yes and on\)"),
     ("models.lenet", {}, "lacks batch_size, epochs, optimizer"),
+    (
+        "models.lenet",
+        {"epoch": 2, "batch_size": 8, "optimizer": {"name": "sgd", "lr": 1}},
+        r"lacks epochs \(did you mean it by epoch\?\)",
+    ),
     ("models.lenet.import", "no.such:Net", "no.such:Net cannot be imported"),
     ("models.lenet.import", ".:Net", "is not an import path"),
     ("models.lenet.optimizer.name", "adm", "unknown optimizer 'adm'.*mean Adam"),
@@ -67,17 +72,17 @@ MISTAKES = [
     ("models.lenet.optimizer.lr", [0.1, "x"], "found 'x'; expected a number"),
     ("studies.first.select", 1, "found 1; expected a whole number"),
     ("studies.first.select", 200, "leaves 116 samples to train on; expected at most as many"),
-    ("studies.first.select", 2, "there is nothing to choose from"),
+    ("studies.first.select", 2, "nothing to choose from.* has a list or a range"),
     ("studies.first.halving", 2, "needs `select`"),
     ("studies.first.fold", 3, "unknown key.*did you mean folds"),
-    ("studies.first.folds", 1, "found 1; expected a whole number from 2"),
+    ("studies.first.folds", 1, "found 1; expected a whole number from 2, or 'test'"),
     ("studies.first.folds", 175, "found 175; the smallest class of 'digits' has 174 samples"),
     ("studies.first.folds", "test", "'digits' has no test set of its own"),
     ("studies.first.workers.0", 0, "found 0; expected a whole number"),
     ("studies.first.workers", [], "found .*; expected a list"),
     ("studies.first.seeds", [1, 1], "nothing may be listed twice"),
     ("studies.first.seeds", [2**32], f"found {2**32}; expected a whole number"),
-    ("studies.first.train_sizes", [1200], "found 1200; 'digits' leaves 1198 samples"),
+    ("studies.first.train_sizes", [1200], "leaves 1198 .*; expected at most 1198, or all"),
     ("studies.first.threads_per_worker", [0], "found 0"),
     ("studies.first.baseline", "sreial", "found 'sreial'; .*did you mean serial"),
     ("studies.first.oversubscribe", True, "needs `exclusive: true`"),
@@ -120,7 +125,9 @@ CONFLICTS = {
     "strategies: {ps: {name: parameter_server, servers: 0}}": "ps.servers: found 0; expected",
     "studies: {first: {workers: [9]}}": "models.0: the batch of 8 of 'lenet' cannot be",
     "studies: {first: {cores: [2]}}": "studies.first.workers: conflicts with `cores`",
-    "studies: {first: {select: 2, train_sizes: [99]}}": "select: conflicts with `train_sizes`",
+    "studies: {first: {select: 2, train_sizes: [99]}}": (
+        "select: conflicts with `train_sizes`; remove one"
+    ),
     "studies: {first: {select: 2, strategies: [auto]}}": "select: conflicts with `strategies:",
     "studies: {first: {threads_per_worker: [2]}}": (
         "studies.first.workers: ddp with 2 workers x 2 threads needs 4 cores.*; "
@@ -244,7 +251,7 @@ models:
 """
 
 
-def test_of_many_values_drawn_from_a_range_three_are_told():
+def test_of_many_values_drawn_from_a_range_three_are_told_and_the_others_counted():
     config = copy.deepcopy(GOOD)
     put(config, "models.lenet.optimizer.lr", {"range": [-2.0, -0.1]})
     config["models"]["lenet"]["sample"] = 20
@@ -252,8 +259,17 @@ def test_of_many_values_drawn_from_a_range_three_are_told():
     config["studies"]["third"] = config["studies"]["first"] | {"folds": 1}
     findings = checks.findings(config)
     told = [line.partition(":")[0] for line in findings]
-    assert told.count("models.lenet.optimizer.lr") == 3, findings
+    assert told.count("models.lenet.optimizer.lr") == 4, findings
+    (last,) = [line for line in findings if "more like this" in line]
+    assert last == "models.lenet.optimizer.lr: ... and 17 more like this"
     assert told.count("studies.second.folds") == told.count("studies.third.folds") == 1
+
+
+def test_without_a_test_set_no_size_of_training_set_is_told():
+    config = copy.deepcopy(GOOD)
+    config["studies"]["first"] |= {"folds": "test", "train_sizes": [1200]}
+    (line,) = checks.findings(config)
+    assert "has no test set of its own" in line
 
 
 @pytest.mark.parametrize(
@@ -309,20 +325,20 @@ def test_a_config_is_read_as_snakemake_reads_it(tmp_path, name, text, content):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "line", "content", "said"),
     [
-        ("mine.yaml", b"a: 2020-99-99\n", "month must be in 1..12"),
-        ("mine.yaml", b"[" * 5000, "are nested too deeply"),
-        ("mine.yaml", b"a: &a {b: *a}", "Circular reference"),
-        ("mine.yaml", b"models:\n\ta: 1\n", "cannot start any token"),
-        ("mine.yaml", b"models: [1, 2\n", "expected ',' or ']'"),
-        ("mine.yaml", b"- 1\n- 2\n", "found a list; expected keys and values"),
-        ("mine.yaml", b"", "found nothing; expected keys and values"),
-        ("mine.yaml", b"caf\xe9: {}\n", "not UTF-8"),
-        ("mine.json", b'{"a": 1,,}', "Expecting property name"),
+        ("mine.yaml", "", b"a: 2020-99-99\n", "month must be in 1..12"),
+        ("mine.yaml", "", b"[" * 5000, "are nested too deeply"),
+        ("mine.yaml", "", b"a: &a {b: *a}", "Circular reference"),
+        ("mine.yaml", ":2", b"models:\n\ta: 1\n", "cannot start any token"),
+        ("mine.yaml", ":2", b"models: [1, 2\n", "expected ',' or ']'"),
+        ("mine.yaml", "", b"- 1\n- 2\n", "found a list; expected keys and values"),
+        ("mine.yaml", "", b"", "found nothing; expected keys and values"),
+        ("mine.yaml", "", b"caf\xe9: {}\n", "not UTF-8"),
+        ("mine.json", "", b'{"a": 1,,}', "Expecting property name"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_named(tmp_path, name, content, said):
+def test_a_file_that_cannot_be_read_is_named(tmp_path, name, line, content, said):
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(ValueError, match=rf"(?s){re.escape(name)}: .*{said}"):
+    with pytest.raises(ValueError, match=rf"(?s){re.escape(name)}{line}: .*{said}"):
         yaml_files.read(tmp_path / name)

@@ -147,7 +147,7 @@ def test_before_a_campaign_each_model_is_tried_out_once(tmp_path):
 
     project.configure(change)
     output = project.call(expect=1)
-    assert "The configuration cannot be run:" in output
+    assert "The config cannot be run:" in output
     lines = project.config.read_text().splitlines()
     model_line = 1 + lines.index("  own:")
     decay = 1 + lines.index("    optimizer:", lines.index("  lenet:"))
