@@ -55,6 +55,17 @@ class Clock:
         return seconds
 
 
+def duration(seconds: float) -> str:
+    """Return a duration in words: "4.8 s", "48 s", "3 min 20 s", "2 h 05 min"."""
+    if seconds < 59.5:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes, seconds = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {seconds:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:,} h {minutes:02d} min"
+
+
 def program_start(pid: int | str) -> float:
     """Return when the program of a process was started, in seconds since 1970, to a hundredth.
 

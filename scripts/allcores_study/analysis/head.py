@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from allcores.machine.costs import duration
 from allcores_study.analysis import methods, tidy
 from allcores_study.analysis.wording import comma_separated, count
 from allcores_study.config import grid
@@ -96,17 +97,6 @@ def _when(runs: pd.DataFrame, inner: pd.DataFrame) -> str:
     day = time.strftime("%Y-%m-%d", time.gmtime(runs["started"].min()))
     if len(inner):  # when inner runs began and ended is not kept
         spent = runs["cpu_seconds"].sum() + inner["core_seconds"].sum()
-        return f"{day}, {_duration(spent)} of CPU time"
+        return f"{day}, {duration(spent)} of CPU time"
     seconds, lasted = runs["training_seconds"].sum(), tidy.makespan(runs)
-    return f"{day}, {_duration(seconds)} of training in {_duration(lasted)}"
-
-
-def _duration(seconds: float) -> str:
-    """Format seconds: "45 s", "12 min 5 s" or "3 h 20 min"."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if not minutes:
-        return f"{rest} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+    return f"{day}, {duration(seconds)} of training in {duration(lasted)}"

@@ -113,10 +113,6 @@ def _is_of_numbers(values: pd.Series) -> bool:
     return is_numeric_dtype(values) and not is_bool_dtype(values) and values.notna().any()
 
 
-def p_value(value: float) -> str:
-    return "p < 0.001" if value < 0.001 else f"p = {value:.3f}"
-
-
 def comma_separated(values: Iterable[object]) -> str:
     return ", ".join(map(str, values))
 

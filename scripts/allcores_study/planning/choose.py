@@ -163,7 +163,7 @@ def _best_setups(
     setups = {part: _setup(config, REFERENCE, 1) for part in parts}
     runs = len(table_of(setups).runs) // len(parts)
     candidates = {
-        (dataset, model): list(_candidates(config, study, model, available, runs))
+        (dataset, model): list(_candidates(config, model, available, runs))
         for dataset, model in parts
     }
     for part in parts:
@@ -214,9 +214,7 @@ def _nested(setups: Setups) -> Nested:
     return nested
 
 
-def _candidates(
-    config: dict[str, Any], study: dict[str, Any], model: str, available: int, runs: int
-) -> Iterator[Setup]:
+def _candidates(config: dict[str, Any], model: str, available: int, runs: int) -> Iterator[Setup]:
     """Yield the setups that may be best for a model, the simplest first.
 
     Args:

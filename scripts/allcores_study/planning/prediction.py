@@ -104,14 +104,3 @@ class Prediction:
     def seconds_among(self, share: float) -> float:
         """Return the seconds from start to end, with runs on that share of the other cores."""
         return self.training_among(share) + self.other
-
-
-def duration(seconds: float) -> str:
-    """Return a duration in words: "4.8 s", "48 s", "3 min 20 s", "2 h 05 min"."""
-    if seconds < 59.5:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    minutes, seconds = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {seconds:02d} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours:,} h {minutes:02d} min"

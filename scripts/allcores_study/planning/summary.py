@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from allcores.machine.costs import duration
 from allcores_study.planning import plan
-from allcores_study.planning.prediction import duration
 
 if TYPE_CHECKING:
     from allcores_study.config.grid import Table

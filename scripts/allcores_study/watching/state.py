@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from allcores.machine import cores
+from allcores.machine.costs import duration
 from allcores_study.config import grid
-from allcores_study.planning.prediction import duration
 from allcores_study.training import progress
 from allcores_study.training.progress import RunProgress
 from allcores_study.watching import journal, slurm

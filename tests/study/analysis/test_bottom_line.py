@@ -175,7 +175,7 @@ def test_a_candidate_that_lacks_scores_is_not_the_best(scores, said):
         for name, values in scores.items()
         for fold, score in enumerate(values)
     ]
-    (sentence,) = module.sentences(module.table(pd.DataFrame(rows), FACTS), FACTS)
+    (sentence,) = module.sentences(module.table(pd.DataFrame(rows)), FACTS)
     assert said in sentence
 
 
@@ -189,7 +189,7 @@ def test_of_many_sweeps_it_is_told_where_to_look(datasets, is_short):
         for name in ("a", "b")
         for number in range(datasets)
     ]
-    table = module.table(pd.DataFrame(rows), FACTS)
+    table = module.table(pd.DataFrame(rows))
     told, costs = list(module.chosen(table)), list(module.sentences(table, FACTS))
     assert len(told) == len(costs) == (1 if is_short else datasets)
     if is_short:

@@ -11,7 +11,7 @@ import pytest
 from conftest import vary
 from scipy import special
 
-from allcores_study.analysis import head, methods, products, tidy, wording, writing
+from allcores_study.analysis import methods, products, tidy, wording, writing
 from allcores_study.analysis.figures import utilisation
 from allcores_study.analysis.metrics import Metric
 from allcores_study.config.run import Choice
@@ -61,20 +61,6 @@ def made(strategy, workers, fold, accuracy, seconds):
         "cores": {"pinned": [0], "waited_seconds": 0.1, "contended": False, "stopped_seconds": 0.0},
         "machine": {"cores_allowed": 2, "host": "h", "processor": "p", "torch": "t"},
     }
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (2.04, "2.0 s"),
-        (59.4, "59 s"),
-        (59.6, "1 min 0 s"),
-        (725, "12 min 5 s"),
-        (12_000, "3 h 20 min"),
-    ],
-)
-def test_a_duration_is_told_in_words(seconds, words):
-    assert head._duration(seconds) == words
 
 
 def runs_of(all_metrics):

@@ -22,7 +22,7 @@ from test_strategies import alive
 from allcores.machine import costs, lifetime
 from allcores_study.config import grid, sweeps
 from allcores_study.config.run import AUTO
-from allcores_study.planning import choose, measuring, packing, plan, prediction, summary
+from allcores_study.planning import choose, measuring, packing, plan, summary
 from allcores_study.planning.prediction import Measurement, Prediction
 from allcores_study.planning.workload import Sizes, Workload
 from allcores_study.records.identity import Record
@@ -390,8 +390,3 @@ def test_a_plan_that_is_ended_leaves_nothing(tmp_path, monkeypatch, called, numb
     else:
         assert "Traceback" not in said
     wait_for(lambda: not list(temporary.glob(f"{PREFIX}*")), 5)
-
-
-def test_durations_are_written_as_people_do():
-    said = [prediction.duration(seconds) for seconds in (0.04, 9.94, 59, 61, 3599.6, 100_000)]
-    assert said == ["0.0 s", "9.9 s", "59 s", "1 min 01 s", "1 h 00 min", "27 h 46 min"]

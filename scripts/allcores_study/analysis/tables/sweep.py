@@ -38,7 +38,7 @@ WITHOUT_INNER = (
 )
 
 
-def table(candidates: pd.DataFrame, facts: Facts) -> pd.DataFrame:
+def table(candidates: pd.DataFrame) -> pd.DataFrame:
     """Return one row per candidate and combination of settings; CAPTION explains the columns."""
     values = [name for name in candidates if name.startswith(SWEPT_COLUMN)]
     groups = candidates.groupby([*SAME, "candidate"], sort=False)
