@@ -12,7 +12,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from allcores_study.config import grid
 from allcores_study.records import run_files
+from allcores_study.records.results_folder import FINAL_MODELS
 from allcores_study.training.progress import FAILED, STOPPED, TRAINED
 from allcores_study.watching import colours, journal
 from allcores_study.watching.ledger import UpToDateCheck
@@ -71,6 +73,9 @@ def lines(folder: ResultsFolder, table: Table, call_journal: Journal | None) -> 
         if page.exists():
             is_new = page.stat().st_mtime >= call_journal.call.started or not missing
             yield f"Report of {name}{'' if is_new else ' (from an earlier invocation)'}: {page}"
+        models = page.parent / FINAL_MODELS
+        if f"{name}{grid.FINAL}" in table.studies and models.exists():
+            yield f"Final models of {name}: {models}"
 
 
 def _of_stores(folder: ResultsFolder, table: Table) -> Iterator[str]:

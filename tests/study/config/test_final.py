@@ -43,6 +43,7 @@ def trained(tmp_path_factory):
     output = project.call()
     # The inner runs of all samples and the two final runs; nothing of the folds.
     assert f"{len(RATES) * INNER + 2} runs trained" in output
+    assert "Final models of nested: results/mine/studies/nested/final/models.json" in output
     assert len(run_files.below(project.results / "runs")) == of_folds + len(RATES) * INNER + 2
     assert project.planned() == {}
     pd.testing.assert_frame_equal(pd.read_csv(project.results / "studies/nested/runs.csv"), before)
