@@ -355,5 +355,5 @@ def test_a_terminal_shows_a_green_bar_and_the_first_line_of_a_failure_in_red(
 def test_what_is_piped_has_no_colours(capsys):
     failure = "  failed: train x\n    its log: y"
     assert list(colours.with_red_failures([failure], sys.stderr)) == [failure]
-    with pytest.raises(SystemExit, match=r"^The configuration cannot be run:\nx$"):
+    with pytest.raises(SystemExit, match=r"^The config cannot be run:\nx$"):
         closing.stop_at(["x"])
