@@ -1,6 +1,7 @@
 """Write the results of a study: tidy CSV files, tables, figures and a report page."""
 
 import argparse
+import functools
 import json
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ from allcores_study.analysis import suggestions, writing
 from allcores_study.analysis.study import Study
 from allcores_study.records import marks
 from allcores_study.records.results_folder import ResultsFolder
-from allcores_study.serving import final_models
+from allcores_study.serving import final_models, importance
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
@@ -42,7 +43,9 @@ if __name__ == "__main__":
         if flags.final:
             final_models.write(final_models.FinalModels(config, table, folder, flags.study))
         else:
-            writing.write(Study(config, table, folder, flags.study), flags.again, flags.cores)
+            study = Study(config, table, folder, flags.study)
+            of_columns = functools.partial(importance.of_best, study)
+            writing.write(study, flags.again, of_columns, flags.cores)
         marks.put_all(flags.mark)
     except json.JSONDecodeError as error:
         sys.exit(f"report.py: {flags.config}: not JSON: {error}")

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from allcores_study.config.run import Choice
 
 FOLDERS = {"tables": "table", "figures": "figure"}
+LEAST_COLUMNS, MOST_COLUMNS = 2, 100  # of a table, whose importance is measured
 LEAST_CANDIDATES = 8  # fewer do not show which of their keys mattered
 
 
@@ -237,6 +238,17 @@ def _is_of_classes(config: dict[str, Any], settings: dict[str, Any]) -> bool:
     return _is_learnable(config, settings) and _targets(config, settings) == "classes"
 
 
+def _has_several_columns(config: dict[str, Any], settings: dict[str, Any]) -> bool:
+    """Return whether a dataset is a table with columns of which some may matter more."""
+    has_columns = _constants_of_datasets(config, settings, "HAS_COLUMNS", False)
+    choices = [grid.choice(config, "datasets", label) for label in settings["datasets"]]
+    tables = [choice for choice, has in zip(choices, has_columns, strict=True) if has]
+    counts = [metadata and metadata.columns for metadata in map(registry.metadata, tables)]
+    return _is_learnable(config, settings) and any(
+        count is None or LEAST_COLUMNS <= count <= MOST_COLUMNS for count in counts
+    )
+
+
 def _is_of_several_numbers(config: dict[str, Any], settings: dict[str, Any]) -> bool:
     choices = [grid.choice(config, "datasets", label) for label in settings["datasets"]]
     known = [registry.metadata(choice) for choice in choices]
@@ -310,6 +322,7 @@ CONDITIONS = {
     "columns": lambda config, settings: any(
         _constants_of_datasets(config, settings, "HAS_COLUMNS", False)
     ),
+    "several_columns": _has_several_columns,
     "networks": _has_networks,
     "classes": _is_of_classes,
     "labels": lambda config, settings: _targets(config, settings) == "labels",

@@ -39,6 +39,7 @@ TIDY = (
     "confusion",
     "utilisation",
     "candidates",
+    "importance",
     "missing",
 )
 

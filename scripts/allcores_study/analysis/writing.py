@@ -6,7 +6,7 @@ import functools
 import os
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from html import escape
@@ -44,11 +44,17 @@ LEAD, LEADING, UNFOLDED = 4, 3, 7
 MARKUP = {r"``(.+?)``": "code", r"\*\*(.+?)\*\*": "b", r"\*(.+?)\*": "i"}
 
 
-def write(study: Study, again: str, cores: int = 1) -> None:
+def write(
+    study: Study,
+    again: str,
+    importance: Callable[[dict[str, Any]], pd.DataFrame],
+    cores: int = 1,
+) -> None:
     """Write all files of a study: tidy CSVs, tables, figures, and a page that shows them.
 
     Args:
         again: the command that rebuilds all of this, for the page.
+        importance: makes the tidy CSV of that name from the others; it loads trained models.
         cores: how many figures to draw at once.
 
     Raises:
@@ -59,6 +65,7 @@ def write(study: Study, again: str, cores: int = 1) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     made_of = study.made_of  # before loading a user's metric, which may change sys.path
     frames = collect.of_study(study)
+    frames["importance"] = importance(frames)
     predictions, datasets = frames.pop("predictions"), frames.pop("datasets")
     predictions.to_parquet(study.predictions, index=False)
     for name, frame in frames.items():

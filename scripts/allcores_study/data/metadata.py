@@ -32,6 +32,7 @@ class Metadata:
         numbers: how many numbers are predicted for each sample, if the targets are not classes.
         own_task: the task, unless it is the usual one for classes or numbers.
         vocabulary: number of tokens; None: the inputs are not tokens.
+        columns: number of columns of a table that are features; None: unknown, or it is no table.
         rarest: name of the rarest class.
         are_numbers: whether the names of the classes look like numbers to be predicted.
         assignable: that of the training part, if there are groups: their sizes decide whether folds
@@ -53,6 +54,7 @@ class Metadata:
     numbers: int = 1
     own_task: tasks.Task | None = None
     vocabulary: int | None = None
+    columns: int | None = None
     rarest: str = ""
     are_numbers: bool = False
     assignable: Assignable | None = field(default=None, compare=False)
@@ -99,6 +101,7 @@ class Metadata:
             numbers=len(samples.output_names or [None]),
             own_task=samples.own_task,
             vocabulary=samples.vocabulary and samples.vocabulary.most_known,  # type: ignore[arg-type]
+            columns=samples.columns and len({column["name"] for column in samples.columns}),  # type: ignore[arg-type]
         )
 
 

@@ -9,7 +9,7 @@ import pytest
 from conftest import DDP, Laboratory, using, vary
 from matplotlib.collections import LineCollection
 
-from allcores_study.analysis import collect, metrics, products, style, tidy
+from allcores_study.analysis import collect, comparison, metrics, products, style, tidy
 from allcores_study.analysis.metrics import ACCURACY
 from allcores_study.config.run import Choice
 from allcores_study.records import run_files
@@ -33,7 +33,7 @@ CLASSES = ["T-shirt/top", "Ankle boot", "Sandal"]
 # The figures of the baseline alone, and of candidates; the others name every setup that they draw.
 WITHOUT_SETUPS = {
     **dict.fromkeys(("confusion_figure", "probabilities_figure"), CLASSES),
-    "residuals_figure": MODELS,
+    **dict.fromkeys(("columns_figure", "residuals_figure"), MODELS),
     "search_figure": MODELS,
     "sweep_figure": ["lr", *MODELS],
     "staleness_figure": SETUPS[2:],
@@ -43,6 +43,7 @@ WITHOUT_SETUPS = {
 # What is written at the axes of each figure, with units.
 AXES = {
     "accuracy_figure": ["accuracy (%) on the test folds"],
+    "columns_figure": ["how much worse accuracy is (points)", *"abc"],
     "confusion_figure": ["predicted class", "true class", "% of the true class"],
     "elapsed_figure": ["cores", "training time per 1,000 samples (s)"],
     "learning_curve_figure": ["epoch", "training time (s)", "accuracy (%) on the test folds"],
@@ -91,6 +92,12 @@ def frames(tmp_path_factory):
     swept = pd.concat([baseline.assign(swept_lr=lr) for lr in (0.1, 0.2)], ignore_index=True)
     found["candidates"] = swept.assign(candidate="c", rung=1, pruned=False, trial=1)
     found["speed_table"] = _read_back("speed_table", found, "runs", "epochs", "facts")
+    columns = [*comparison.TRAINED, *tidy.REPEAT]
+    of_each = [(0.2, "a"), (0.1, "b"), (-0.01, "c")]
+    shares = [baseline[columns].assign(column=name, importance=most) for most, name in of_each]
+    found["importance"] = pd.concat(shares, ignore_index=True)
+    found["importance"]["importance"] *= 1 + 0.1 * found["importance"].index
+    found["columns_table"] = _read_back("columns_table", found, "runs", "importance", "facts")
     return found
 
 
@@ -123,6 +130,7 @@ def expected(name, frames):
         table = _read_back("accuracy_table", frames, "runs", "facts")
         return 100 * np.concatenate([table["accuracy"], runs["score"]])
     return {
+        "columns_figure": 100 * frames["columns_table"]["importance"],
         "confusion_figure": 100 * cells / cells.groupby(["model", "true"]).transform("sum"),
         "elapsed_figure": [*1000 * speeds["seconds"] / speeds["samples"], 2, 1],
         "learning_curve_figure": [*100 * mean["accuracy"].mean(), *mean["elapsed"].mean()],

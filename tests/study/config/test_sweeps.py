@@ -318,7 +318,8 @@ def test_a_report_does_without_a_choice_that_was_not_made(halved, monkeypatch):
     (first, _) = table.selections.values()
     whole = Path(folder.selection(first.path)).read_text()
     Path(folder.selection(first.path)).unlink()
-    writing.write(Study(config, folder.without_missing(table), folder, "nested"), "snakemake")
+    study = Study(config, folder.without_missing(table), folder, "nested")
+    writing.write(study, "snakemake", lambda _: pd.DataFrame(columns=["importance"]))
     missing = pd.read_csv(folder.csv("nested", "missing"))
     assert list(missing["run"]) == [first.path]
     assert len(pd.read_csv(folder.csv("nested", "runs"))) == 1

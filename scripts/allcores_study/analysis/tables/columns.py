@@ -1,0 +1,72 @@
+"""Which columns of a table do the best models use?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from allcores_study.analysis import comparison, tidy, wording
+
+if TYPE_CHECKING:
+    from allcores_study.analysis.products import Facts
+
+TITLE = "which columns matter"
+SECTION = "{metric}"
+WHEN = "several_columns"
+ORDER = 72
+CAPTION = """
+Permutation importance of each column of the data for the two best models, by scikit-learn: how much
+worse {metric} on the test folds is after the values of the column were shuffled among the samples.
+*importance*: the mean over up to ten runs (folds and seeds). Each run shuffles a column up to five
+times and uses up to 1,000 test samples. The indicators of a column's categories are shuffled
+together. *low*, *high*: the 95 % interval of the mean, corrected for folds that share training
+samples, not for multiple comparisons. *positive*: the share of runs with an importance above 0.
+Correlated columns share their importance, so each of them may look unimportant. The importance
+describes these models. It shows no causes.
+"""
+MOST_NAMED = 3
+NUMBERS = {"importance": wording.DIFFERENCE, "positive": wording.percent(0)}
+
+
+def table(runs: pd.DataFrame, importance: pd.DataFrame, facts: Facts) -> pd.DataFrame:
+    """Return one row per model and column: the best model first, its most important column first.
+
+    Args:
+        importance: one row per run and column.
+    """
+    of_baseline = comparison.of_baseline(runs, facts.baseline).drop(columns="score")
+    scored = importance.rename(columns={"importance": "score"})
+    scored = scored.merge(of_baseline, on=[*comparison.TRAINED, *tidy.REPEAT])
+    rows = []
+    for settings, repeats in scored.groupby([*comparison.TRAINED, "column"], sort=False):
+        alike = comparison.independent(repeats)
+        per_trained = comparison.held_out_per_trained(alike)
+        mean, low, high, _ = comparison.corrected_t_test(alike["score"], per_trained)
+        rows.append(
+            dict(zip([*comparison.TRAINED, "column"], settings, strict=True))
+            | {"importance": mean, "low": low, "high": high}
+            | {"positive": (repeats["score"] > 0).mean(), "runs": len(repeats)}
+        )
+    names = [*comparison.TRAINED, "column", "importance", "low", "high", "positive", "runs"]
+    table = pd.DataFrame(rows, columns=names)
+    models = [
+        model.sort_values("importance", ascending=False, kind="stable")
+        for _, model in table.groupby(comparison.TRAINED, sort=False)
+    ]
+    return pd.concat(models) if models else table
+
+
+def sentences(columns_table: pd.DataFrame) -> Iterator[str]:
+    """Yield the columns that the best model uses most, if their intervals are above 0."""
+    shown = tidy.varying(columns_table, ["dataset"])
+    for dataset, rows in columns_table.groupby("dataset", sort=False):
+        of_best = rows[rows["model"] == rows["model"].iloc[0]]
+        clear = of_best.loc[of_best["low"] > 0, "column"][:MOST_NAMED]
+        if len(clear):
+            where = f"{dataset}: the" if shown else "The"
+            which = "column" if len(clear) == 1 else "columns"
+            is_or_are = "is" if len(clear) == 1 else "are"
+            names = wording.in_a_row(list(clear))
+            yield f"{where} {which} that {rows['model'].iloc[0]} uses most {is_or_are} {names}."

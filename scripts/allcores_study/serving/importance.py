@@ -1,0 +1,178 @@
+"""Permutation importance of the columns of a table, for the best models of a study."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import threadpoolctl
+
+from allcores_study.analysis import comparison, metrics, products, tidy
+from allcores_study.analysis.tables import models
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from allcores_study.analysis.metrics import Metric
+    from allcores_study.analysis.products import Facts
+    from allcores_study.analysis.study import Study
+    from allcores_study.config.run import Run
+    from allcores_study.data.storage import Dataset
+    from allcores_study.serving.predictor import Predictor
+
+NAME = "importance"  # of the frame, and of its column
+# At most: models of a dataset, runs of each, samples of a run, and how often a column is shuffled.
+MODELS, RUNS, SAMPLES, REPEATS = 2, 10, 1000, 5
+# Of a dataset with many columns and runs, less, because large forests predict slowly: at most this
+# many predictions and rows, but each column is shuffled once, with this many samples.
+PREDICTIONS, ROWS, LEAST_SAMPLES = 1000, 100_000, 100
+
+
+def of_best(study: Study, frames: dict[str, Any]) -> pd.DataFrame:
+    """Return one row per column and run of the two best models on each dataset.
+
+    `importance` is how much worse the leading metric on the test fold is after the values of the
+    column were shuffled. A run that cannot be loaded is named and left out.
+
+    Args:
+        frames: from analysis.collect.of_study().
+    """
+    is_shown = any(NAME in product.inputs for product in study.products)
+    rows = list(_rows(study, frames)) if is_shown else []
+    return pd.DataFrame(rows, columns=[*comparison.TRAINED, *tidy.REPEAT, "column", NAME])
+
+
+def _rows(study: Study, frames: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    from allcores_study.serving import predictor  # needs torch, which other studies do without
+
+    run_of = {_settings(study, run): run for run in study.runs}
+    samples_of = dict(iter(frames["predictions"].groupby(tidy.RUN, sort=False)["sample"]))
+    chosen = of_best_models(frames["runs"], study.facts)
+    for label, runs in chosen.groupby("dataset", sort=False):
+        dataset = frames["datasets"].get(label)
+        columns = len(places_of(dataset)) if dataset else 0
+        if not products.LEAST_COLUMNS <= columns <= products.MOST_COLUMNS:
+            continue
+        repeats, most = effort(columns, len(runs))
+        for _, row in runs.iterrows():
+            key = tuple(row[tidy.RUN])
+            files = study.folder.run_files(run_of[key].path)
+            samples = _some(samples_of[key].to_numpy(), most, row["seed"])
+            try:
+                with threadpoolctl.threadpool_limits(1):
+                    found = of_model(
+                        *(predictor.Predictor(files), dataset, samples, study.facts.metric),
+                        *(repeats, row["seed"]),
+                    )
+            except Exception as error:  # from damaged files, or from a user's model
+                print(f"{files} is left out of the importance of columns: {error}")
+                continue
+            of_run = row[[*comparison.TRAINED, *tidy.REPEAT]].to_dict()
+            yield from (of_run | {"column": name, NAME: value} for name, value in found.items())
+
+
+def _settings(study: Study, run: Run) -> tuple[Any, ...]:
+    """Return what names a Run in the frames of its study, the values of tidy.RUN."""
+    identity = tidy.identify({"settings": json.loads(run.to_json())})
+    if study.selections:
+        identity["model"] = study.table.family(run)
+    return tuple(identity[name] for name in tidy.RUN)
+
+
+def of_best_models(runs: pd.DataFrame, facts: Facts) -> pd.DataFrame:
+    """Return the runs of the best models on each dataset, the best model first.
+
+    A model counts with its best schedule. Only runs of the baseline and of the first training-set
+    size count.
+    """
+    runs = comparison.of_baseline(runs, facts.baseline)
+    runs = runs[runs["train_size"] == runs["train_size"].iloc[:1].squeeze()]
+    ranked = models.table(runs, facts).drop_duplicates(["dataset", "model"])
+    best = ranked.groupby("dataset", sort=False).head(MODELS)
+    of_best = best[comparison.TRAINED].merge(runs, on=comparison.TRAINED)
+    whole = of_best[of_best["diverged"].isna()].sort_values("seed", kind="stable")
+    return whole.groupby(comparison.TRAINED, sort=False).head(RUNS)
+
+
+def effort(columns: int, runs: int) -> tuple[int, int]:
+    """Return how often each column is shuffled in each run, and the most samples of a run."""
+    repeats = min(REPEATS, max(1, PREDICTIONS // (columns * runs)))
+    return repeats, min(SAMPLES, max(LEAST_SAMPLES, ROWS // (columns * runs * repeats)))
+
+
+def _some(samples: np.ndarray, most: int, seed: int) -> np.ndarray:
+    if len(samples) <= most:
+        return samples
+    return np.sort(np.random.default_rng(seed).choice(samples, most, replace=False))
+
+
+def places_of(dataset: Dataset) -> dict[str, list[int]]:
+    """Return column of the table -> places of its inputs: several, if it has categories."""
+    places: dict[str, list[int]] = {}
+    for place, column in enumerate(dataset.columns):
+        places.setdefault(column["name"], []).append(place)
+    return places
+
+
+def of_model(
+    predictor: Predictor,
+    dataset: Dataset,
+    samples: np.ndarray,
+    metric: Metric,
+    repeats: int,
+    seed: int,
+) -> dict[str, float]:
+    """Return column -> its permutation importance for a model, by scikit-learn.
+
+    Args:
+        samples: positions of the test samples, (n,).
+        repeats: how often each column is shuffled; the importance is the mean.
+
+    Raises:
+        ValueError: the metric is not defined for these samples.
+    """
+    from sklearn.inspection import permutation_importance
+
+    def score(model: _OfRows, rows: np.ndarray, true: np.ndarray) -> float:
+        columns = predictor.task.predictions(model.predict(rows), predictor.scaling)
+        answers = {"true": true} | columns
+        frame = pd.DataFrame({name: list(values) for name, values in answers.items()})
+        return metric.sign * metric.measure(*metrics.arguments_of(frame))
+
+    places = places_of(dataset)
+    model = _OfRows(predictor, dataset.inputs[samples], list(places.values()))
+    # For scikit-learn, each column of the table is one feature: the row that its value is from.
+    rows = np.tile(np.arange(len(samples))[:, None], len(places))
+    options: dict[str, Any] = {"n_repeats": repeats, "random_state": seed, "scoring": score}
+    found = permutation_importance(model, rows, dataset.targets[samples], **options)
+    if not np.isfinite(found.importances_mean).all():
+        raise ValueError(f"its {metric} is not defined")
+    return dict(zip(places, found.importances_mean.tolist(), strict=True))
+
+
+class _OfRows:
+    """A model that predicts for samples whose columns are from given rows.
+
+    Args:
+        predictor: the model.
+        inputs: its inputs, (n, F).
+        places: of the inputs of each column.
+    """
+
+    def __init__(
+        self, predictor: Predictor, inputs: np.ndarray, places: Sequence[list[int]]
+    ) -> None:
+        self.predictor, self.inputs, self.places = predictor, inputs, places
+
+    def fit(self) -> None:
+        """Do nothing: scikit-learn requires this method, and the model is fitted."""
+
+    def predict(self, rows: np.ndarray) -> np.ndarray:
+        """Return the scores of samples, given the row that each column is from, (n, columns)."""
+        shuffled = np.empty_like(self.inputs)
+        for own, places in zip(rows.T, self.places, strict=True):
+            shuffled[:, places] = self.inputs[np.ix_(own, places)]
+        return self.predictor.scores(shuffled)
