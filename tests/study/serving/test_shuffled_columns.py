@@ -215,9 +215,19 @@ def test_only_tables_of_2_to_100_columns_have_it(tmp_path):
         assert ("columns_table" in names) == (2 <= count <= 100)
 
 
-def test_no_column_is_named_whose_interval_reaches_0():
+@pytest.mark.parametrize(
+    ("importance", "low", "named"),
+    [
+        ([9, 5, 1, 0], [8, 2, -1, -1], "columns that x uses most are a and b"),
+        ([9, 5, 4, 0], [8, 2, 3, -1], "columns that x uses most are a, b and c"),
+        ([9, 8, 7, 6], [8.5, 2, 1, -1], "column that x uses most is a"),
+        ([9, 8, 7, 6], [1, 2, 1, -1], None),
+        ([9, 8, 7, 6], [np.nan] * 4, None),
+        ([9], [-1], None),
+    ],
+)
+def test_columns_are_named_that_are_clearly_above_the_next(importance, low, named):
     settings = dict.fromkeys(comparison.TRAINED, "x")
-    table = pd.DataFrame({"column": ["a", "b"], "low": [0.1, -0.1]}).assign(**settings)
-    sentences = products.load("columns_table").sentences
-    assert list(sentences(table)) == ["The column that x uses most is a."]
-    assert list(sentences(table.assign(low=np.nan))) == []
+    table = pd.DataFrame({"column": [*"abcd"][: len(low)], "importance": importance, "low": low})
+    sentences = list(products.load("columns_table").sentences(table.assign(**settings)))
+    assert sentences == ([f"The {named}."] if named else [])

@@ -59,14 +59,25 @@ def table(runs: pd.DataFrame, importance: pd.DataFrame, facts: Facts) -> pd.Data
 
 
 def sentences(columns_table: pd.DataFrame) -> Iterator[str]:
-    """Yield the columns that the best model uses most, if their intervals are above 0."""
+    """Yield the columns that the best model clearly uses most."""
     shown = tidy.varying(columns_table, ["dataset"])
     for dataset, rows in columns_table.groupby("dataset", sort=False):
-        of_best = rows[rows["model"] == rows["model"].iloc[0]]
-        clear = of_best.loc[of_best["low"] > 0, "column"][:MOST_NAMED]
-        if len(clear):
+        model = rows["model"].iloc[0]
+        names = _used_most(rows[rows["model"] == model])
+        if names:
             where = f"{dataset}: the" if shown else "The"
-            which = "column" if len(clear) == 1 else "columns"
-            is_or_are = "is" if len(clear) == 1 else "are"
-            names = wording.in_a_row(list(clear))
-            yield f"{where} {which} that {rows['model'].iloc[0]} uses most {is_or_are} {names}."
+            which, verb = ("column", "is") if len(names) == 1 else ("columns", "are")
+            yield f"{where} {which} that {model} uses most {verb} {wording.in_a_row(names)}."
+
+
+def _used_most(of_model: pd.DataFrame) -> list[str]:
+    """Return the first columns, MOST_NAMED at most, whose intervals are above the next column.
+
+    Args:
+        of_model: rows of a model, the most important column first.
+    """
+    following = of_model["importance"].shift(-1, fill_value=0.0).clip(lower=0.0)
+    for count in range(min(MOST_NAMED, len(of_model)), 0, -1):
+        if (of_model["low"][:count] > following.iloc[count - 1]).all():
+            return list(of_model["column"][:count])
+    return []
