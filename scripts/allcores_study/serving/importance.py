@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 NAME = "importance"  # of the frame, and of its column
 # At most: models of a dataset, runs of each, samples of a run, and how often a column is shuffled.
-MODELS, RUNS, SAMPLES, REPEATS = 2, 10, 1000, 5
+MODELS, RUNS, SAMPLES, REPEATS = 2, 5, 1000, 5
 # Of a dataset with many columns and runs, less, because large forests predict slowly: at most this
 # many predictions and rows, but each column is shuffled once, with this many samples.
-PREDICTIONS, ROWS, LEAST_SAMPLES = 1000, 100_000, 100
+PREDICTIONS, ROWS, LEAST_SAMPLES = 500, 50_000, 100
 
 
 def of_best(study: Study, frames: dict[str, Any]) -> pd.DataFrame:
@@ -85,11 +85,11 @@ def _settings(study: Study, run: Run) -> tuple[Any, ...]:
 def of_best_models(runs: pd.DataFrame, facts: Facts) -> pd.DataFrame:
     """Return the runs of the best models on each dataset, the best model first.
 
-    A model counts with its best schedule. Only runs of the baseline and of the first training-set
-    size count.
+    A model counts with its best schedule. Only runs of the baseline and of the largest training set
+    count.
     """
     runs = comparison.of_baseline(runs, facts.baseline)
-    runs = runs[runs["train_size"] == runs["train_size"].iloc[:1].squeeze()]
+    runs = runs[runs["train_size"].isin(runs.nlargest(1, "train_samples")["train_size"])]
     ranked = models.table(runs, facts).drop_duplicates(["dataset", "model"])
     best = ranked.groupby("dataset", sort=False).head(MODELS)
     of_best = best[comparison.TRAINED].merge(runs, on=comparison.TRAINED)
