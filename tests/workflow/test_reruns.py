@@ -56,6 +56,7 @@ MODULES = {
     "watching": NONE,
     "records": NONE,
     "serving": NONE,
+    "interactive": NONE,
 }
 CONFIG = yaml.safe_load(MINIATURE)
 

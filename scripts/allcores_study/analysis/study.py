@@ -101,6 +101,10 @@ class Study:
     def runs(self) -> list[Run]:
         return [self.table.runs[path] for path in self.paths]
 
+    def label_of(self, run: Run) -> str:
+        """Return the label of a run's model: that of the sweep, if its candidate was chosen."""
+        return self.table.family(run) if self.selections else run.model.label
+
     @property
     def missing(self) -> list[str]:
         """Paths of failed runs, if the invocation continues without them."""

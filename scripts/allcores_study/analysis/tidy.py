@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
 from allcores_study.config import grid
+
+if TYPE_CHECKING:
+    from allcores_study.analysis.study import Study
+    from allcores_study.config.run import Run
 
 # Columns of a combination of settings; its runs in folds and seeds are repeats.
 SETTINGS = ["dataset", "model", "schedule", "strategy", "nodes", "workers", "threads", "train_size"]
@@ -61,6 +66,12 @@ def identify(metrics: dict[str, Any]) -> dict[str, Any]:
         "split": "test" if folds is None else f"fold {settings['fold']} of {folds}",
         "seed": settings["seed"],
     }
+
+
+def identity_of(study: Study, run: Run) -> dict[str, Any]:
+    """Return what names a Run in the frames of its study, as identify() does."""
+    identity = identify({"settings": json.loads(run.to_json())})
+    return identity | {"model": study.label_of(run)}
 
 
 def runs(all_metrics: list[dict[str, Any]], measured: list[dict[str, float]]) -> pd.DataFrame:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import re
+import shutil
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
@@ -30,6 +31,7 @@ from allcores_study.analysis import (
     wording,
 )
 from allcores_study.analysis.selection import SWEPT_COLUMN
+from allcores_study.records.results_folder import FINAL_MODELS
 
 if TYPE_CHECKING:
     from allcores_study.analysis.products import Facts, Product
@@ -85,6 +87,8 @@ def write(
     print(*sentences, sep="\n")
     (folder / "verdict.rst").write_text(verdict.as_rst(study.name, sentences))
     study.write_made(made_of)
+    if not study.config["studies"][study.name].get("final"):
+        shutil.rmtree((folder / FINAL_MODELS).parent, ignore_errors=True)  # of an earlier config
 
 
 def _write_table(product: Product, frames: dict[str, Any], folder: Path) -> pd.DataFrame:

@@ -121,7 +121,7 @@ def _check_losses(config: dict[str, Any], study: dict[str, Any]) -> Iterator[Pro
     suitable, weighted = task.constants["LOSSES"], task.constants["WEIGHTED"]
     for label in study["models"]:
         loss = config["models"][label].get("loss", {})
-        if "import" in loss:
+        if "import" in loss or component.is_estimator(config["models"][label]):
             continue
         name = registry.canonical(loss.get("name"), registry.losses())
         place = ("models", label, "loss")

@@ -67,24 +67,26 @@ def cross_validate(
         workflow.StudyError: some runs failed.
     """
     file = workflow.file_of(name)
-    entry = data_files.entry(name, data, target, groups, dataset or {})
     label = data if isinstance(data, str) else name
-    study: dict[str, Any] = {"datasets": [label], "folds": folds, "models": list(models)}
-    config: dict[str, Any] = {"datasets": {} if entry is None else {label: entry}}
-    config["models"] = settings.entries("models", models)
+    config: dict[str, Any] = {"models": settings.entries("models", models)}
+    study: dict[str, Any] = {"datasets": [label], "folds": settings.plain("folds", folds)}
+    study["models"] = list(models)
     for key, value in keys.items():
         if key in ("datasets", "studies"):
             raise ValueError(f"{key}: this call makes one study of one dataset; give `data`")
         if key in ("schedules", "strategies"):
-            study[key] = [value] if isinstance(value, str) else list(value)
-            config |= {key: settings.entries(key, value)} if isinstance(value, Mapping) else {}
+            if isinstance(value, Mapping):
+                config[key] = settings.entries(key, value)
+            study[key] = settings.plain(key, [value] if isinstance(value, str) else [*value])
         elif key in schema.properties():
             config[key] = settings.plain(key, value)
         else:
             study[key] = settings.plain(key, value)
-    config = {key: part for key, part in config.items() if part != {}} | {"studies": {name: study}}
-    workflow.write(file, config)
-    workflow.run(file, cores)
+    options = settings.mapping("dataset", {} if dataset is None else dataset)
+    entry = data_files.entry(file, data, target, groups, options)
+    datasets = {} if entry is None else {"datasets": {label: entry}}
+    workflow.write(file, datasets | config | {"studies": {name: study}})
+    workflow.run(file, cores, label)
     return Result(name)
 
 

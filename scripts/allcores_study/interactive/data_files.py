@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from pyarrow import ArrowException
 
 from allcores.files import whole
 from allcores_study.datasets import npz
 
 
 def entry(
-    name: str,
+    config_file: Path,
     data: Any,
     target: str | list[str] | None,
     groups: Any,
@@ -26,7 +27,7 @@ def entry(
     A file whose content would stay the same is not written.
 
     Args:
-        name: of the study, and so of the file.
+        config_file: of the study; the data are beside it.
         data: a DataFrame; (inputs, answers) as arrays or tensors; a TensorDataset of two tensors;
             or the name of a built-in dataset.
         target: the column to predict, or several.
@@ -40,22 +41,29 @@ def entry(
     if isinstance(data, pd.DataFrame):
         if target is None:
             raise ValueError("target: expected the column of the DataFrame to predict; found none")
-        file = f"{name}.parquet"
-        _write(file, _parquet(data))
+        if not isinstance(target, str | int | list):
+            raise ValueError(f"target: found a {type(target).__name__}; expected a column's name")
+        if not isinstance(groups, str | int | None):
+            raise ValueError(f"groups: found a {type(groups).__name__}; expected a column's name")
+        file = config_file.with_suffix(".parquet")
+        _write(file, _parquet(data), config_file)
         names = {"target": target} | ({} if groups is None else {"groups": groups})
         own = {key: _as_texts(name) for key, name in names.items()}
-        return {"name": "table", "path": file, **own, **options}
+        return {"name": "table", "path": file.name, **own, **options}
     if isinstance(data, str):
+        if Path(data).suffix:
+            raise ValueError(f"data: found {data!r}; expected a DataFrame, as pandas reads it")
         if target is not None:
             raise ValueError("target: has no meaning for a built-in dataset; remove it")
         if groups is not None:
             raise ValueError("groups: has no meaning for a built-in dataset; remove it")
         return {"name": data, **options} if options else None
-    file, content = f"{name}.npz", _arrays(data, groups, options.get("task", "classification"))
+    content = _arrays(data, groups, options.get("task", "classification"))
     if target is not None:
         raise ValueError("target: has no meaning for arrays, (inputs, answers); remove it")
-    _write(file, content)
-    return {"name": "npz", "path": file, **options}
+    file = config_file.with_suffix(".npz")
+    _write(file, content, config_file)
+    return {"name": "npz", "path": file.name, **options}
 
 
 def _as_texts(names: Any) -> Any:
@@ -67,7 +75,7 @@ def _parquet(frame: pd.DataFrame) -> bytes:
     content = io.BytesIO()
     try:
         frame.rename(columns=str).to_parquet(content, index=False)
-    except (ValueError, TypeError, OverflowError) as error:  # as of a column of objects
+    except (ValueError, TypeError, OverflowError, ArrowException) as error:
         raise ValueError(f"data: the DataFrame cannot be saved: {error}") from None
     return content.getvalue()
 
@@ -84,7 +92,10 @@ def _arrays(data: Any, groups: Any, task: str) -> bytes:
         raise ValueError(
             f"dataset: found task {task!r}; arrays have one of {', '.join(npz.ANSWER)}"
         )
-    inputs, answers = map(np.asarray, parts)
+    try:
+        inputs, answers = map(np.asarray, parts)
+    except (ValueError, TypeError) as error:  # ragged lists, or bfloat16
+        raise ValueError(f"data: not arrays: {error}") from None
     is_image = inputs.dtype == np.uint8 and inputs.ndim >= 3
     arrays = {"images" if is_image else "inputs": inputs, npz.ANSWER[task]: answers}
     if groups is not None:
@@ -96,7 +107,13 @@ def _arrays(data: Any, groups: Any, task: str) -> bytes:
     return content.getvalue()
 
 
-def _write(file: str, content: bytes) -> None:
-    if not Path(file).exists() or Path(file).read_bytes() != content:
-        with whole(file) as part:
-            Path(part).write_bytes(content)
+def _write(file: Path, content: bytes, config_file: Path) -> None:
+    """Write a file unless it is the same; replace only what belongs to an earlier call."""
+    if not file.exists():
+        pass
+    elif file.read_bytes() == content:
+        return
+    elif not config_file.exists():
+        raise ValueError(f"name: {file} exists and was not written from Python; choose another")
+    with whole(file) as part:
+        part.write_bytes(content)

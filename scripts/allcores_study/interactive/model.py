@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -42,8 +43,9 @@ class Model:
             unknown_as_none: whether a category that the training data lack counts as none of them.
 
         Returns:
-            A Series. For several numbers or labels, a DataFrame; for segmentation, an array of
-            masks.
+            A Series: classes are numbers or truth values if all their names are, else texts. For
+            several numbers or labels, a DataFrame with a column `predicted_NAME` for each; for
+            segmentation, an array of masks.
 
         Raises:
             ValueError: the data do not fit the model.
@@ -52,7 +54,16 @@ class Model:
         for array in arrays.values():
             return array
         chosen = table.filter(regex="^predicted")
-        return chosen.iloc[:, 0] if len(chosen.columns) == 1 else chosen
+        return self._typed(chosen.iloc[:, 0]) if len(chosen.columns) == 1 else chosen
+
+    def _typed(self, predicted: pd.Series) -> pd.Series:
+        """Return predicted classes as numbers or truth values if the names of all classes are."""
+        classes = self.predictors[0].classes
+        if classes and set(classes) <= {"False", "True"}:
+            return predicted == "True"
+        if classes and all(re.fullmatch("0|-?[1-9][0-9]*", name) for name in classes):
+            return predicted.astype("int64")
+        return predicted
 
     def predict_proba(self, data: Any, unknown_as_none: bool = False) -> pd.DataFrame:
         """Return the probability of each class or label; see predict().
@@ -90,9 +101,12 @@ class Model:
         """Return the table that predict.py writes, and the arrays beside it."""
         first = self.predictors[0]
         with tempfile.TemporaryDirectory() as folder:
-            file = _as_file(data, Path(folder))
+            file = _as_file(data, first, Path(folder))
             unseen = ensemble.unseen(self.predictors)
-            new = samples.read(file, first, unknown_as_none, unseen)
+            try:
+                new = samples.read(file, first, unknown_as_none, unseen)
+            except ValueError as error:
+                raise ValueError(str(error).replace(str(Path(folder, file.name)), "data")) from None
         answers = ensemble.mean(self.predictors, new.inputs)
         table, _ = output.of(new, answers, first.task, first.names)
         if isinstance(data, pd.DataFrame):
@@ -103,12 +117,19 @@ class Model:
         return f"Model that predicts {ensemble.description(self.predictors)}"
 
 
-def _as_file(data: Any, folder: Path) -> Path:
+def _as_file(data: Any, predictor: Predictor, folder: Path) -> Path:
     """Return the file with the data; they are saved there unless they are a path."""
     if isinstance(data, str | Path):
         return Path(data)
     if isinstance(data, pd.DataFrame):
-        data.rename(columns=str).to_parquet(folder / "data.parquet", index=False)
+        options = predictor.run.dataset.options
+        used = {column["name"] for column in predictor.columns or ()} | {options.get("text")}
+        kept = [name for name in data if not predictor.columns or str(name) in used]
+        data[kept].rename(columns=str).to_parquet(folder / "data.parquet", index=False)
         return folder / "data.parquet"
-    np.save(folder / "data.npy", np.asarray(data))
+    array = np.asarray(data)
+    if array.dtype.kind not in "biuf" or isinstance(data, pd.Series):
+        kind = type(data).__name__
+        raise ValueError(f"data: found a {kind}; expected a DataFrame, numbers or a path")
+    np.save(folder / "data.npy", array)
     return folder / "data.npy"

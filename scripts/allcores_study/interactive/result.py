@@ -11,9 +11,11 @@ import pandas as pd
 
 from allcores_study import yaml_files
 from allcores_study.analysis import tidy
+from allcores_study.analysis.study import Study
 from allcores_study.interactive import workflow
 from allcores_study.interactive.model import Model
-from allcores_study.records.results_folder import FINAL_MODELS
+from allcores_study.records.results_folder import ResultsFolder
+from allcores_study.serving.predictor import Predictor
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -37,7 +39,8 @@ class Result:
     """
 
     def __init__(self, name: str) -> None:
-        self.name, self.results = name, Path("results", name).absolute()
+        self.name, self.config_file = name, Path(f"{name}.yaml").absolute()
+        self.results = Path(workflow.results_of(self.config_file).path).absolute()
         self.folder = self.results / "studies" / name
 
     @property
@@ -56,19 +59,22 @@ class Result:
     def tables(self) -> dict[str, pd.DataFrame]:
         """Name -> table, as the report has them; scores in 0..1, times in seconds."""
         files = sorted(self.folder.glob("*_table.csv"))
-        frames = {file.stem.removesuffix("_table"): pd.read_csv(file) for file in files}
+        frames = {file.stem.removesuffix("_table"): tidy.read(file) for file in files}
         return {name: frame for name, frame in frames.items() if len(frame)}
 
     @property
     def table(self) -> pd.DataFrame:
         """The table that answers the question of the study: a row per model, or per way of use."""
         tables = self.tables
-        return next(tables[name] for name in ANSWERING if name in tables)
+        found = [tables[name] for name in ANSWERING if name in tables]
+        if not found:
+            raise ValueError(f"{self.folder}: has no table; run the study again")
+        return found[0]
 
     @property
     def runs(self) -> pd.DataFrame:
         """A row per fold, model, schedule, strategy and seed, with scores, times and costs."""
-        return pd.read_csv(self.folder / "runs.csv")
+        return tidy.read(self.folder / "runs.csv")
 
     @property
     def predictions(self) -> pd.DataFrame:
@@ -102,29 +108,53 @@ class Result:
     def model(self, label: str | None = None) -> Model:
         """Return a trained model, to use on new data.
 
-        That is the final model of a study with `final=True`, else the mean of the runs of all
-        folds.
+        That is the final model of a study with `final=True`. Otherwise it is the mean of the models
+        of all folds, trained with the schedule, strategy and training-set size that scored best.
 
         Args:
             label: of the model; None: the final model that scored best, or the only model.
+
+        Raises:
+            ValueError: there is no such model, or there are several.
         """
-        if (self.folder / FINAL_MODELS).exists():
+        config = workflow.config_of(self.config_file)
+        if config["studies"][self.name].get("final"):
             return Model.final(self.folder, label)
-        return Model.of_runs(self.results / "runs", label)
+        folder = ResultsFolder(str(self.results))
+        folder.store.read_again()  # other processes have added runs
+        study = Study(config, workflow.table_of(config, folder), folder, self.name)
+        runs = self.runs[self.runs["diverged"].isna()]
+        labels = list(dict.fromkeys(runs["model"]))
+        if label is None and len(labels) == 1:
+            (label,) = labels
+        if label not in labels:
+            raise ValueError(f"label: found {label!r}; expected one of {', '.join(labels)}")
+        means = runs[runs["model"] == label].groupby(tidy.SETTINGS)["score"].mean()
+        best = (means * study.facts.metric.sign).idxmax()
+        chosen = [
+            run
+            for run in study.runs
+            if tuple(tidy.identity_of(study, run)[key] for key in tidy.SETTINGS) == best
+        ]
+        return Model([Predictor(folder.run_files(run.path)) for run in chosen])
 
     def fit(self, label: str | None = None, cores: int | str = "all") -> Model:
         """Train each model once on all samples, as `final=True` does, and return one; see model().
 
-        Hyperparameters are chosen as in each fold.
+        Hyperparameters are chosen as in each fold. Call this in the working directory of the study.
 
         Raises:
+            ValueError: the config is no longer there.
             workflow.StudyError: some runs failed.
         """
-        file = Path(f"{self.name}.yaml")
+        file = workflow.file_of(self.name)
+        if file.absolute() != self.config_file or not file.exists():
+            raise ValueError(f"{self.config_file} is not in the working directory; go there first")
         config = yaml_files.read(file)
-        config["studies"][self.name]["final"] = True
+        study = config["studies"][self.name]
+        study["final"] = True
         workflow.write(file, config)
-        workflow.run(file, cores)
+        workflow.run(file, cores, study["datasets"][0])
         return self.model(label)
 
     @property

@@ -9,7 +9,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
+LISTS = list | tuple | range | np.ndarray | pd.Index
+# Parameters of estimators that the study sets, by its cores and seeds.
+OF_STUDY = ("n_jobs", "random_state")
+BY_FUNCTION = (
+    "write a function that returns the estimator, in a file that says IS_ESTIMATOR = True, and "
+    "give that function"
+)
 # How a network given as a bare class or function is trained; a dict sets everything itself.
 USUAL = {"batch_size": 32, "epochs": 20, "optimizer": {"name": "adam", "lr": 0.001}}
 
@@ -26,7 +34,19 @@ def entries(section: str, given: Mapping[str, Any]) -> dict[str, dict[str, Any]]
     """
     if not isinstance(given, Mapping):
         raise ValueError(f"{section}: found a {type(given).__name__}; expected {{label: entry}}")
-    return {label: _entry(f"{section}.{label}", value) for label, value in given.items()}
+    of = _entry if section == "models" else mapping
+    return {label: of(f"{section}.{label}", value) for label, value in given.items()}
+
+
+def mapping(place: str, given: Any) -> dict[str, Any]:
+    """Return a dict of settings as a config has it.
+
+    Raises:
+        ValueError: it is no dict, or a value cannot be written into a config.
+    """
+    if not isinstance(given, Mapping):
+        raise ValueError(f"{place}: found a {type(given).__name__}; expected a dict of settings")
+    return plain(place, given)
 
 
 def _entry(place: str, given: Any) -> dict[str, Any]:
@@ -34,10 +54,13 @@ def _entry(place: str, given: Any) -> dict[str, Any]:
         return plain(place, given)
     if inspect.isclass(given) or inspect.isfunction(given):
         is_estimator = hasattr(given, "fit") and hasattr(given, "predict")
+        is_estimator |= getattr(sys.modules[given.__module__], "IS_ESTIMATOR", False)
         return plain(place, given) | ({} if is_estimator else USUAL)
     if hasattr(given, "get_params") and hasattr(given, "fit"):
         return _of_estimator(place, given)
     kind = type(given).__name__
+    if callable(given) and not hasattr(given, "parameters"):
+        raise ValueError(f"{place}: found a {kind}; expected a class or function with a name")
     raise ValueError(
         f"{place}: found a {kind}; expected a dict of settings, a class or function that returns "
         f"the model, or an estimator. Every fold trains a new model: write `dict(name={kind}, ...)`"
@@ -53,8 +76,14 @@ def _of_estimator(place: str, estimator: Any) -> dict[str, Any]:
     chosen = {
         name: value
         for name, value in estimator.get_params(deep=False).items()
-        if name not in usual or repr(value) != repr(usual[name])
+        if name not in OF_STUDY and (name not in usual or repr(value) != repr(usual[name]))
     }
+    for name, value in chosen.items():
+        if isinstance(value, LISTS) and not isinstance(usual.get(name), LISTS):
+            raise ValueError(
+                f"{place}.{name}: found a {type(value).__name__}, which a config takes for a "
+                f"sweep; {BY_FUNCTION}"
+            )
     values = {name: plain(f"{place}.{name}", value) for name, value in chosen.items()}
     return {"import": import_path(place, kind), **values}
 
@@ -68,17 +97,17 @@ def plain(place: str, value: Any) -> Any:
     if isinstance(value, Mapping):
         entry = {key: plain(f"{place}.{key}", child) for key, child in value.items()}
         return entry | entry.pop("name") if isinstance(entry.get("name"), dict) else entry
-    if isinstance(value, list | tuple | range | np.ndarray):
-        return [plain(f"{place}[{number}]", child) for number, child in enumerate(value)]
-    if isinstance(value, np.generic):
+    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
         return value.item()
+    if isinstance(value, LISTS):
+        return [plain(f"{place}[{number}]", child) for number, child in enumerate(value)]
     if value is None or isinstance(value, str | bool | int | float):
         return value
     if inspect.isclass(value) or inspect.isfunction(value):
         return {"import": import_path(place, value)}
     raise ValueError(
-        f"{place}: found a {type(value).__name__}, which a config cannot hold; write a function "
-        "that returns the model, in a file of its own, and give that function"
+        f"{place}: found a {type(value).__name__}, which a config cannot hold; expected numbers, "
+        f"texts, lists and dicts. For an estimator with such parts, {BY_FUNCTION}"
     )
 
 
@@ -89,6 +118,8 @@ def import_path(place: str, found: Any) -> str:
         ValueError: no other process can import it.
     """
     module, name = found.__module__, found.__qualname__
+    if found.__name__ == "<lambda>":
+        raise ValueError(f"{place}: found a lambda; expected a function with a name, in a file")
     if module == "__main__":
         file = f"{name.lower()}.py"
         raise ValueError(

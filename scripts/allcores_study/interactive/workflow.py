@@ -21,7 +21,7 @@ from allcores.files import write_text
 from allcores.machine import cores, lifetime
 from allcores_study import programs, yaml_files
 from allcores_study.analysis import suggestions
-from allcores_study.config import schema, sweeps
+from allcores_study.config import grid, schema, sweeps
 from allcores_study.planning import choose
 from allcores_study.records import results_folder
 from allcores_study.records.results_folder import ResultsFolder
@@ -44,10 +44,12 @@ def file_of(name: str) -> Path:
     Raises:
         ValueError: the name is no label, or a person wrote that file.
     """
-    if not schema.is_label(name):
+    if not isinstance(name, str) or not schema.is_label(name):
         raise ValueError(f"name: found {name!r}; expected letters, digits, _, - and .")
     file = Path(f"{name}.yaml")
     results_folder.name_of([file])
+    if file.is_dir():
+        raise ValueError(f"name: {file} is a folder; choose another")
     if file.exists() and not file.read_text(errors="replace").startswith(HEADER):
         raise ValueError(f"name: {file} exists and was not written from Python; choose another")
     return file
@@ -59,40 +61,47 @@ def write(file: Path, config: dict[str, Any]) -> None:
     write_text(file, HEADER + text)
 
 
-def run(file: Path, wanted_cores: int | str) -> None:
+def run(file: Path, wanted_cores: int | str, data: str) -> None:
     """Train what is missing of a config in the working directory, and make its tables.
 
     Ctrl-C stops the runs as it does in a terminal: they save and can be resumed.
 
     Args:
         wanted_cores: number of cores, or "all".
+        data: label of the dataset, for messages.
 
     Raises:
         ValueError: the config cannot be run; a line per argument that is wrong.
         StudyError: some runs failed.
     """
-    if wanted_cores != "all" and not (isinstance(wanted_cores, int) and wanted_cores >= 1):
+    if wanted_cores != "all" and (type(wanted_cores) is not int or wanted_cores < 1):
         raise ValueError(f"cores: found {wanted_cores!r}; expected a number from 1, or 'all'")
     count = cores.allowed() if wanted_cores == "all" else wanted_cores
     snakefile = programs.PROJECT / "workflow" / "Snakefile"
-    flags = ["-s", str(snakefile), "--cores", str(count), "--configfile", str(file)]
+    # The results folder has a lock of its own, which a killed process does not leave behind.
+    flags = ["-s", str(snakefile), "--cores", str(count), "--configfile", str(file), "--nolock"]
+    # A class beside a script is importable for it, wherever it is started.
+    paths = [sys.path[0], *filter(None, [os.environ.get("PYTHONPATH")])]
     with tempfile.TemporaryFile("w+", errors="replace") as printed:
         process = subprocess.Popen(
             [sys.executable, "-m", "snakemake", *flags],
             stdin=subprocess.DEVNULL,
             stdout=printed,
             stderr=subprocess.STDOUT,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
             start_new_session=True,  # a signal to this process reaches the runs only from _stop()
             preexec_fn=functools.partial(lifetime.die_with_parent, os.getpid()),
         )
         try:
             _show_progress(process, file)
-        except KeyboardInterrupt:
+            failed = process.wait()
+        except BaseException as error:
             _stop(process)
-            print("stopped; the same call continues", file=sys.stderr)
+            if isinstance(error, KeyboardInterrupt):
+                print("stopped; the same call continues", file=sys.stderr)
             raise
-        if process.wait():
-            raise _error(file.stem, printed)
+        if failed:
+            raise _error(file.stem, data, printed)
 
 
 def _show_progress(process: subprocess.Popen[bytes], file: Path) -> None:
@@ -101,7 +110,7 @@ def _show_progress(process: subprocess.Popen[bytes], file: Path) -> None:
     with warnings.catch_warnings():  # in a notebook without ipywidgets, tqdm asks for them
         warnings.simplefilter("ignore")
         from tqdm.auto import tqdm
-    folder = ResultsFolder(f"results/{file.stem}")
+    folder = results_of(file)
     while process.poll() is None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(EVERY)
@@ -109,7 +118,7 @@ def _show_progress(process: subprocess.Popen[bytes], file: Path) -> None:
             call = journal.read_call(folder)
             if call is None or call.started < began:
                 continue  # the config has not been checked yet
-            status = status or _status(file, folder)
+            status = status or Status(folder, table_of(config_of(file), folder))
             look = status.look()
             if bar is None:
                 bar = tqdm(total=len(look.runs), desc=file.stem, bar_format=BAR)
@@ -121,11 +130,22 @@ def _show_progress(process: subprocess.Popen[bytes], file: Path) -> None:
         bar.close()
 
 
-def _status(file: Path, folder: ResultsFolder) -> Status:
+def results_of(file: Path) -> ResultsFolder:
+    """Return the results of a config, in the working directory."""
+    return ResultsFolder(f"results/{results_folder.name_of([file])}")
+
+
+def config_of(file: Path) -> dict[str, Any]:
+    """Return the config in a file, which was run, with its sweeps expanded and `auto` chosen."""
     config = sweeps.expanded(schema.defaults() | yaml_files.read(file))
-    chosen = choose.with_saved(config, folder.plan_file(choose.FILE), None)
+    chosen = choose.with_saved(config, results_of(file).plan_file(choose.FILE), None)
     assert chosen is not None, "Snakemake chooses before it begins"
-    return Status(folder, suggestions.table(chosen, folder))
+    return chosen
+
+
+def table_of(config: dict[str, Any], folder: ResultsFolder) -> grid.Table:
+    """Return the runs of such a config."""
+    return suggestions.table(config, folder)
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
@@ -137,20 +157,20 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
             process.wait()
 
 
-def _error(name: str, printed: IO[str]) -> Exception:
+def _error(name: str, data: str, printed: IO[str]) -> Exception:
     """Return a ValueError of the findings on a config, in terms of arguments, or a StudyError."""
     printed.seek(0)
     lines = printed.read().splitlines()
     place = re.compile(rf"(?:.*/)?{re.escape(name)}\.yaml:\d+: (.*)")
     findings = [found[1] for line in lines if (found := place.match(line.strip()))]
     if findings:
-        return ValueError("\n".join(_as_argument(name, finding) for finding in findings))
+        return ValueError("\n".join(_as_argument(name, data, finding) for finding in findings))
     return StudyError("\n".join([f"the study {name} failed:", *lines[-LAST_LINES:]]))
 
 
-def _as_argument(name: str, finding: str) -> str:
+def _as_argument(name: str, data: str, finding: str) -> str:
     """Return a finding with the argument that it is about, in place of its key in the config."""
-    for key, argument in ((f"studies.{name}", "the study"), (f"datasets.{name}", "data")):
+    for key, argument in ((f"studies.{name}", "the study"), (f"datasets.{data}", "data")):
         finding = re.sub(rf"^{re.escape(key)}\.", "", finding)
         finding = re.sub(rf"^{re.escape(key)}:", f"{argument}:", finding)
-    return finding
+    return re.sub(r"^datasets\.0:", "data:", finding)

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 def read(folder: str | Path, model: str | None = None) -> list[Predictor]:
     """Return the Predictors of the runs in a folder and its subfolders.
 
-    Diverged runs are left out. So are inner runs of a selection and final runs, unless there are no
-    others.
+    Diverged runs are left out, and so are inner runs of a selection, unless there are no others.
+    Final runs are left out unless the folder is that of one.
 
     Args:
         model: label of the model whose runs are read; of a swept model, the runs of its chosen
@@ -42,9 +42,12 @@ def read(folder: str | Path, model: str | None = None) -> list[Predictor]:
     if model is not None:
         of_model = _of_model(of_model, model, folder)
     predictors = [Predictor(files) for files in of_model]
-    for others in ("inner_folds", "final"):
-        outer = [predictor for predictor in predictors if not getattr(predictor.run, others)]
-        predictors = outer or predictors
+    outer = [predictor for predictor in predictors if not predictor.run.inner_folds]
+    predictors = outer or predictors
+    if len(predictors) > 1:
+        predictors = [predictor for predictor in predictors if not predictor.run.final]
+    if not predictors:
+        raise ValueError(f"{folder}: has only final models; use --final")
     first = predictors[0]
     for other in predictors:
         for part, value, first_value in (

@@ -67,11 +67,7 @@ class FinalModels(Study):
 
     def folder_of(self, run: Run) -> str:
         """Return the folder of a run's model, in `place`."""
-        return f"{run.dataset.label}/{self.model_of(run)}/{run.schedule.label}"
-
-    def model_of(self, run: Run) -> str:
-        """Return the label of a run's model: that of the sweep, if its candidate was chosen."""
-        return self.table.family(run) if self.selections else run.model.label
+        return f"{run.dataset.label}/{self.label_of(run)}/{run.schedule.label}"
 
 
 def write(study: FinalModels) -> None:
@@ -96,7 +92,7 @@ def write(study: FinalModels) -> None:
             {
                 "folder": study.folder_of(run),
                 "dataset": run.dataset.label,
-                "model": study.model_of(run),
+                "model": study.label_of(run),
                 "schedule": run.schedule.label,
                 "diverged": bool(metrics["diverged"]),
                 "train_samples": metrics["train_samples"],
@@ -105,7 +101,7 @@ def write(study: FinalModels) -> None:
                 **({"skops": _as_skops(folder)} if run.is_estimator else {}),
             }
         )
-    listed.sort(key=lambda entry: _rank(entry["expected"], study.facts.metric))
+    listed.sort(key=lambda entry: (entry["diverged"], _rank(entry["expected"], study.facts.metric)))
     write_json(study.page, {"metric": study.facts.metric.name, "models": listed})
     study.write_made(made_of)
     print(*(entry["folder"] for entry in listed), sep="\n")
@@ -137,19 +133,23 @@ def _choice(study: FinalModels, run: Run) -> dict[str, Any] | None:
 def _expected(study: FinalModels, run: Run, runs: pd.DataFrame) -> dict[str, Any]:
     """Return the mean score of the cross-validated runs, with its 95 % interval; None: undefined.
 
-    That of the final model on new data should be near, as it is trained in the same way.
+    That of the final model on new data should be near, as it is trained in the same way, on a few
+    more samples than the largest training set of the cross-validation. Runs that diverged leave it
+    undefined.
     """
     settings = {
         "dataset": run.dataset.label,
-        "model": study.model_of(run),
+        "model": study.label_of(run),
         "schedule": run.schedule.label,
         "strategy": run.strategy.label,
     }
     of_run = runs[(runs[[*settings]] == list(settings.values())).all(axis=1)]
+    of_run = of_run[of_run["train_size"].isin(of_run.nlargest(1, "train_samples")["train_size"])]
     low, high = comparison.interval(of_run, study.facts.metric)
-    values = {"score": of_run["score"].mean(), "low_95": low, "high_95": high}
+    mean = of_run["score"].mean(skipna=False)
+    values = {"score": mean, "low_95": low, "high_95": high} if math.isfinite(mean) else {}
     known = {key: float(value) if math.isfinite(value) else None for key, value in values.items()}
-    return known | {"runs": len(of_run)}
+    return dict.fromkeys(("score", "low_95", "high_95")) | known | {"runs": len(of_run)}
 
 
 def _rank(expected: dict[str, Any], metric: Metric) -> float:
@@ -161,7 +161,8 @@ def read(folder: str | Path, model: str | None = None) -> Predictor:
     """Return the final model that scored best in cross-validation.
 
     Args:
-        folder: of the results of a config, or of a study.
+        folder: of the results of a config, of a study, of its final models, or of those of a
+            dataset.
         model: label of a model; None: of any.
 
     Raises:
@@ -169,11 +170,20 @@ def read(folder: str | Path, model: str | None = None) -> Predictor:
     """
     from allcores_study.serving.predictor import Predictor  # needs torch, the workflow does not
 
-    lists = sorted(Path(folder).rglob(FINAL_MODELS))
-    if not lists:
+    folder = Path(folder)
+    above = [place.with_name("models.json") for place in (folder / "x", folder, folder.parent)]
+    lists = [*sorted(folder.rglob(FINAL_MODELS)), *filter(Path.is_file, above)]
+    all_entries = [(file.parent, entry) for file in lists for entry in read_json(file)["models"]]
+    found = [
+        (place, entry)
+        for place, entry in all_entries
+        if place.is_relative_to(folder) or (place / entry["folder"]).is_relative_to(folder)
+    ]
+    if not found:
         raise ValueError(f"{folder}: has no final models; add `final: true` to the study")
-    found = [(file.parent, entry) for file in lists for entry in read_json(file)["models"]]
-    fitting = [(place, entry) for place, entry in found if model in (None, entry["model"])]
+    named = [(place, entry) for place, entry in found if model in (None, entry["model"])]
+    sound = [(place, entry) for place, entry in named if not entry["diverged"]]
+    fitting = sound or named
     if not fitting:
         known = dict.fromkeys(entry["model"] for _, entry in found)
         raise ValueError(f"{folder}: has no final {model!r}; found {', '.join(known)}")

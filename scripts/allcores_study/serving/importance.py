@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from allcores_study.analysis.metrics import Metric
     from allcores_study.analysis.products import Facts
     from allcores_study.analysis.study import Study
-    from allcores_study.config.run import Run
     from allcores_study.data.storage import Dataset
     from allcores_study.serving.predictor import Predictor
 
@@ -48,7 +46,9 @@ def of_best(study: Study, frames: dict[str, Any]) -> pd.DataFrame:
 def _rows(study: Study, frames: dict[str, Any]) -> Iterator[dict[str, Any]]:
     from allcores_study.serving import predictor  # needs torch, which other studies do without
 
-    run_of = {_settings(study, run): run for run in study.runs}
+    run_of = {
+        tuple(tidy.identity_of(study, run)[name] for name in tidy.RUN): run for run in study.runs
+    }
     samples_of = dict(iter(frames["predictions"].groupby(tidy.RUN, sort=False)["sample"]))
     chosen = of_best_models(frames["runs"], study.facts)
     for label, runs in chosen.groupby("dataset", sort=False):
@@ -72,14 +72,6 @@ def _rows(study: Study, frames: dict[str, Any]) -> Iterator[dict[str, Any]]:
                 continue
             of_run = row[[*comparison.TRAINED, *tidy.REPEAT]].to_dict()
             yield from (of_run | {"column": name, NAME: value} for name, value in found.items())
-
-
-def _settings(study: Study, run: Run) -> tuple[Any, ...]:
-    """Return what names a Run in the frames of its study, the values of tidy.RUN."""
-    identity = tidy.identify({"settings": json.loads(run.to_json())})
-    if study.selections:
-        identity["model"] = study.table.family(run)
-    return tuple(identity[name] for name in tidy.RUN)
 
 
 def of_best_models(runs: pd.DataFrame, facts: Facts) -> pd.DataFrame:

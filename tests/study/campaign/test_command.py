@@ -74,7 +74,7 @@ def test_a_config_that_is_missing_or_damaged_is_answered_in_a_line(called, tmp_p
     with pytest.raises(SystemExit, match=r"allcores run: .*No such file.*'nope\.yaml'"):
         called("--configfile", "nope.yaml")
     (tmp_path / "mine.yaml").write_text("a: [\n")
-    with pytest.raises(SystemExit, match=r"allcores run: mine\.yaml: "):
+    with pytest.raises(SystemExit, match=r"allcores run: mine\.yaml:2: "):
         called(*CONFIG)
     assert called("--unlock") == [*ALL, "--unlock"]
 

@@ -104,6 +104,9 @@ def test_predict_uses_a_final_models_only_if_asked(trained, tmp_path):
     assert not any(predictor.run.final for predictor in ensemble.read(trained.results, "mlp"))
     with pytest.raises(ValueError, match="has no final 'lenet'; found "):
         final_models.read(trained.results, "lenet")
+    assert final_models.read(trained.results / "studies/nested/final/digits", "mlp")
+    with pytest.raises(ValueError, match="has only final models; use --final"):
+        ensemble.read(trained.results / "studies")
     with pytest.raises(ValueError, match="has no final models; add `final: true`"):
         final_models.read(tmp_path)
 
@@ -123,14 +126,36 @@ def test_a_data_sets_own_test_set_stays_out(tmp_path):
     project.config.write_text("""
 models: {mlp: {batch_size: 8, epochs: 1, hidden: [4], optimizer: {name: sgd, lr: [0.1, 0.01]}}}
 datasets: {made: {name: synthetic, count: 40, test: 20, size: 8, classes: 2}}
-studies: {one: {datasets: [made], folds: test, models: [mlp], seeds: [3, 4], final: true}}
+studies:
+  one:
+    {datasets: [made], folds: test, models: [mlp], seeds: [3, 4], train_sizes: [10, 40],
+     final: true}
 """)
     project.call()
     entries = json.loads((project.results / "studies/one/final/models.json").read_text())["models"]
     # Without `select`, each candidate is a model.
     assert {entry["model"] for entry in entries} == {"mlp-lr0.1", "mlp-lr0.01"}
     assert {entry["train_samples"] for entry in entries} == {40}
-    assert {entry["expected"]["runs"] for entry in entries} == {2}
+    assert {entry["expected"]["runs"] for entry in entries} == {2}  # of 40 samples alone
     with pytest.raises(ValueError, match=r"has no final .mlp."):
         final_models.read(project.results, "mlp")
     assert final_models.read(project.results).run.seed == 3
+
+
+def test_a_final_model_that_diverged_is_last_and_not_used(tmp_path):
+    project = copy(tmp_path)
+    project.config.write_text("""
+models:
+  bad: {name: mlp, batch_size: 8, epochs: 1, hidden: [4], optimizer: {name: sgd, lr: 1.0e+30}}
+  good: {name: mlp, batch_size: 8, epochs: 1, hidden: [4], optimizer: {name: sgd, lr: 0.1}}
+datasets: {made: {name: synthetic, count: 40, test: 0, size: 8, classes: 2}}
+studies: {one: {datasets: [made], folds: 2, models: [bad, good], final: true}}
+""")
+    project.call()
+    entries = json.loads((project.results / "studies/one/final/models.json").read_text())["models"]
+    assert [(entry["model"], entry["diverged"]) for entry in entries] == [
+        ("good", False),
+        ("bad", True),
+    ]
+    assert entries[1]["expected"] == {"score": None, "low_95": None, "high_95": None, "runs": 2}
+    assert final_models.read(project.results).run.model.label == "good"

@@ -13,7 +13,8 @@ import pytest
 import torch
 import yaml
 from conftest import ROOT
-from sklearn.ensemble import RandomForestClassifier
+from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier
+from sklearn.linear_model import LogisticRegressionCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -33,6 +34,16 @@ FAULT = """
     def forward(self, inputs):
         assert len(inputs) < 9, "too many"
         return super().forward(inputs)
+"""
+PIPELINE = """
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+IS_ESTIMATOR = True
+
+def scaled():
+    return make_pipeline(StandardScaler(), LogisticRegression())
 """
 BY_HAND = """
 datasets: {ill: {name: table, path: ill.csv, target: ill, groups: ward}}
@@ -113,8 +124,32 @@ def test_a_result_shows_answer_figure_and_table_and_predicts(here):
     chances = result.model("mlp").predict_proba(new)
     assert list(chances) == ["0", "1"] and list(chances.index) == list(new.index)
     np.testing.assert_allclose(chances.sum(axis=1), 1, rtol=1e-6)
-    assert (result.model("mlp").predict(new) == chances.idxmax(axis=1)).all()
+    assert result.model("mlp").predict(new).dtype == "int64"
+    assert (result.model("mlp").predict(new) == chances.idxmax(axis=1).astype(int)).all()
+    also = new.assign(other=[object()] * len(new))
+    assert (result.model("mlp").predict(also) == result.model("mlp").predict(new)).all()
+    with pytest.raises(ValueError, match=r"^data: .*age"):
+        result.model("mlp").predict(new.drop(columns="age"))
+    with pytest.raises(ValueError, match="data: found a Series; expected a DataFrame"):
+        result.model("mlp").predict(new["age"])
+    with pytest.raises(ValueError, match="label: found None; expected one of mlp, forest"):
+        result.model()
     assert isinstance(result.model("forest"), Model)
+    assert len(result.model("forest").predictors) == 2
+    study_of_ill(folds=3)
+    assert len(result.model("forest").predictors) == 3  # not also those of two folds
+
+
+def test_a_final_model_goes_with_the_key_that_asked_for_it(here):
+    result = study_of_ill()
+    model = result.fit("mlp")
+    assert model.predictors[0].run.final
+    assert yaml.safe_load(Path("ill.yaml").read_text())["studies"]["ill"]["final"]
+    assert not study_of_ill().model("mlp").predictors[0].run.final
+    assert not (result.folder / "final").exists()
+    os.chdir(here.parent)
+    with pytest.raises(ValueError, match="is not in the working directory"):
+        result.fit("mlp")
 
 
 def test_arrays_tensors_and_classes_of_ones_own(here, monkeypatch):
@@ -148,9 +183,21 @@ def test_arrays_tensors_and_classes_of_ones_own(here, monkeypatch):
         ({"schedules": "cosin"}, "^schedules.0: unknown schedule 'cosin'"),
         ({"target": None}, "target: expected the column of the DataFrame to predict; found none"),
         ({"data": 3}, "data: found a int; expected a DataFrame, two arrays"),
+        ({"data": "own.csv"}, "data: found 'own.csv'; expected a DataFrame, as pandas reads it"),
+        ({"target": ("a", "b")}, "target: found a tuple; expected a column's name"),
+        ({"groups": np.arange(48)}, "groups: found a ndarray; expected a column's name"),
+        ({"dataset": "regression"}, "dataset: found a str; expected a dict of settings"),
+        ({"name": None}, "name: found None; expected letters"),
+        ({"cores": True}, "cores: found True; expected a number"),
+        ({"models": None}, "models: found a NoneType; expected {label: entry}"),
+        ({"models": {"m": lambda: 0}}, "models.m: found a lambda; expected a function with a name"),
+        (
+            {"models": {"c": LogisticRegressionCV(Cs=[0.1, 1])}},
+            "models.c.Cs: .* sweep; write a",
+        ),
         ({"data": "digits"}, "target: has no meaning for a built-in dataset"),
         ({"models": {"mlp": torch.nn.Linear(1, 1)}}, "models.mlp: found a Linear; expected a dict"),
-        ({"models": {"p": make_pipeline(StandardScaler())}}, "found a StandardScaler, which a con"),
+        ({"models": {"p": make_pipeline(StandardScaler())}}, "models.p.steps: found a list, which"),
         ({"models": {"p": type("P", (), {"__module__": "__main__"})}}, "%%writefile p.py"),
         ({"target": "height"}, "^data: ill.parquet: has no column 'height'; found 'age', 'sex'"),
         ({"foldz": 3}, r"^foldz: unknown key; known: .* \(did you mean folds\?\)$"),
@@ -172,6 +219,41 @@ def test_a_config_that_a_person_wrote_stays():
     with pytest.raises(ValueError, match=r"name: .* was not written from Python"):
         study_of_ill()
     assert Path("ill.yaml").read_text() == BY_HAND
+
+
+def test_data_that_a_person_saved_stay():
+    rows().to_parquet("ill.parquet")
+    content = Path("ill.parquet").read_bytes()
+    with pytest.raises(ValueError, match=r"name: ill.parquet exists and was not written from"):
+        study_of_ill()
+    assert Path("ill.parquet").read_bytes() == content
+
+
+def test_estimators_of_ones_own_in_a_folder_called_config(here, monkeypatch):
+    folder = here / "config" / "inner"
+    folder.mkdir(parents=True)
+    monkeypatch.chdir(folder)
+    Path("mine.py").write_text(PIPELINE)
+    monkeypatch.syspath_prepend(folder)
+    import mine
+
+    boosting = GradientBoostingClassifier(n_estimators=2, loss="exponential", random_state=7)
+    models = {"pipeline": mine.scaled, "boosting": boosting}
+    result = cross_validate(rows(), models, target="ill", name="ill", folds=2, cores=2)
+    assert set(result.table["model"]) == {"pipeline", "boosting"}
+
+
+def test_a_killed_process_leaves_no_lock(here):
+    Path("long.py").write_text(LONG)
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "scripts")}
+    process = subprocess.Popen([sys.executable, "long.py"], env=environment)
+    results = here / "results" / "long"
+    while process.poll() is None and not any(results.rglob("progress.jsonl")):
+        time.sleep(0.2)
+    process.kill()
+    process.wait()
+    model = {"hidden": [8], "batch_size": 512, "epochs": 1, "optimizer": SGD}
+    assert len(cross_validate("digits", {"mlp": model}, name="long", folds=2, cores=2).runs) == 2
 
 
 def test_a_run_that_fails_says_why(here, monkeypatch):
@@ -204,8 +286,13 @@ cross_validate("digits", {"mlp": model}, name="long", folds=2, cores=2)
 def test_ctrl_c_stops_the_runs_and_the_same_call_continues(here):
     Path("long.py").write_text(LONG)
     environment = os.environ | {"PYTHONPATH": str(ROOT / "scripts")}
+    # A background process of a shell, such as this test's, may ignore SIGINT.
     process = subprocess.Popen(
-        [sys.executable, "long.py"], stderr=subprocess.PIPE, text=True, env=environment
+        [sys.executable, "long.py"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     results = here / "results" / "long"
     while process.poll() is None and not any(

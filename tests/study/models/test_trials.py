@@ -112,7 +112,7 @@ def test_a_trial_ends_at_its_limit_although_the_model_has_started_a_process(plac
 def test_a_trial_that_is_killed_does_not_blame_the_model(place):
     killed = "import os, signal\n\ndef Net():\n    os.kill(os.getpid(), signal.SIGKILL)\n"
     said = trials.answer(written(place, killed), (1, 8, 8), usual(3))
-    assert "the process of its smoke test was killed by SIGKILL, as the system" in said["problem"]
+    assert "the process of its smoke test was killed by SIGKILL; the system" in said["problem"]
 
 
 def test_ctrl_c_ends_trials_without_a_traceback(place):
