@@ -133,7 +133,8 @@ def unexplained_columns(results):
     """ "FILE: COLUMN" for the columns in the CSVs of studies that docs/results.md does not name."""
     marked = re.findall(r"\*([a-z0-9 ]+)\*|`(\w+)`", (ROOT / "docs" / "results.md").read_text())
     names = {(in_words or name).replace(" ", "_") for in_words, name in marked}
-    named_by_prefix = re.compile("machine_|swept_|class |one_by_one_|packed_|predicted_|measured_")
+    prefixes = ["machine_", "swept_", "class ", "group ", "one_by_one_", "packed_"]
+    named_by_prefix = re.compile("|".join([*prefixes, "predicted_", "measured_"]))
     return sorted(
         f"{file.name}: {column}"
         for file in results.glob("studies/*/*.csv")
