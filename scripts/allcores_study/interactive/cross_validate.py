@@ -55,7 +55,8 @@ def cross_validate(
             settings.USUAL; or an estimator with scikit-learn's interface.
         name: of the study, its files and its results.
         target: the column of a DataFrame to predict, or several for regression and multilabel.
-        groups: a column, or an array (n,) of integers; samples of one group are held out together.
+        groups: a column of the DataFrame or, for arrays, an array (n,) of integers; samples of one
+            group are held out together.
         dataset: other keys of the dataset's entry, such as dict(task="regression").
         folds: number of folds, or "test" for the dataset's own test set.
         cores: number of cores to use, or "all".

@@ -108,12 +108,11 @@ def _arrays(data: Any, groups: Any, task: str) -> bytes:
 
 
 def _write(file: Path, content: bytes, config_file: Path) -> None:
-    """Write a file unless it is the same; replace only what belongs to an earlier call."""
-    if not file.exists():
-        pass
-    elif file.read_bytes() == content:
-        return
-    elif not config_file.exists():
-        raise ValueError(f"name: {file} exists and was not written from Python; choose another")
+    """Write a file unless it is the same; replace only that of an earlier call."""
+    if file.exists():
+        if file.read_bytes() == content:
+            return
+        if not (config_file.exists() and file.name in config_file.read_text()):
+            raise ValueError(f"name: {file} exists and was not written from Python; choose another")
     with whole(file) as part:
         part.write_bytes(content)

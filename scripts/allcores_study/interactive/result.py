@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from allcores_study import yaml_files
-from allcores_study.analysis import tidy
+from allcores_study.analysis import suggestions, tidy
 from allcores_study.analysis.study import Study
 from allcores_study.interactive import workflow
 from allcores_study.interactive.model import Model
@@ -122,7 +122,7 @@ class Result:
             return Model.final(self.folder, label)
         folder = ResultsFolder(str(self.results))
         folder.store.read_again()  # other processes have added runs
-        study = Study(config, workflow.table_of(config, folder), folder, self.name)
+        study = Study(config, suggestions.table(config, folder), folder, self.name)
         runs = self.runs[self.runs["diverged"].isna()]
         labels = list(dict.fromkeys(runs["model"]))
         if label is None and len(labels) == 1:

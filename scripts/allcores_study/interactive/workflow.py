@@ -21,11 +21,12 @@ from allcores.files import write_text
 from allcores.machine import cores, lifetime
 from allcores_study import programs, yaml_files
 from allcores_study.analysis import suggestions
-from allcores_study.config import grid, schema, sweeps
+from allcores_study.config import schema, sweeps
 from allcores_study.planning import choose
 from allcores_study.records import results_folder
 from allcores_study.records.results_folder import ResultsFolder
 from allcores_study.watching import journal
+from allcores_study.watching.progress_line import SHARE_OF_TIME
 from allcores_study.watching.status import Status
 
 HEADER = "# Written by allcores_study; another call from Python with this name overwrites it.\n"
@@ -106,20 +107,23 @@ def run(file: Path, wanted_cores: int | str, data: str) -> None:
 
 def _show_progress(process: subprocess.Popen[bytes], file: Path) -> None:
     """Show a bar of the runs until the process ends."""
-    bar, status, began = None, None, time.time()
+    bar, status, began, pause = None, None, time.time(), EVERY
     with warnings.catch_warnings():  # in a notebook without ipywidgets, tqdm asks for them
         warnings.simplefilter("ignore")
         from tqdm.auto import tqdm
     folder = results_of(file)
     while process.poll() is None:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(EVERY)
+            process.wait(pause)
         with contextlib.suppress(OSError, ValueError):  # files come and go
             call = journal.read_call(folder)
             if call is None or call.started < began:
                 continue  # the config has not been checked yet
-            status = status or Status(folder, table_of(config_of(file), folder))
+            status = status or Status(folder, suggestions.table(config_of(file), folder))
+            looked = time.perf_counter()
             look = status.look()
+            # A look at thousands of runs takes long, and the runs need the cores.
+            pause = max(EVERY, (time.perf_counter() - looked) / SHARE_OF_TIME)
             if bar is None:
                 bar = tqdm(total=len(look.runs), desc=file.stem, bar_format=BAR)
             bar.total, bar.n = len(look.runs), max(bar.n, look.done)
@@ -141,11 +145,6 @@ def config_of(file: Path) -> dict[str, Any]:
     chosen = choose.with_saved(config, results_of(file).plan_file(choose.FILE), None)
     assert chosen is not None, "Snakemake chooses before it begins"
     return chosen
-
-
-def table_of(config: dict[str, Any], folder: ResultsFolder) -> grid.Table:
-    """Return the runs of such a config."""
-    return suggestions.table(config, folder)
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
