@@ -11,8 +11,9 @@ from allcores.machine import lifetime
 if __name__ == "__main__":
     lifetime.die_with_caller(sys.argv)
 
-from allcores_study.analysis import suggestions, writing
+from allcores_study.analysis import writing
 from allcores_study.analysis.study import Study
+from allcores_study.config import grid
 from allcores_study.records import marks
 from allcores_study.records.results_folder import ResultsFolder
 from allcores_study.serving import final_models, importance
@@ -37,7 +38,7 @@ if __name__ == "__main__":
     try:
         folder = ResultsFolder(str(flags.config.parent.parent))
         config = json.loads(flags.config.read_text())
-        table = suggestions.table(config, folder)
+        table = grid.expand(config)
         if flags.without_missing:
             table = folder.without_missing(table)
         if flags.final:

@@ -3,8 +3,7 @@
     python -I -S scripts/start.py SOCKET CALLER PROGRAM [ARGUMENT ...]
 
 This exits with the program's exit status. The program ends when the process CALLER does, the parent
-of this one (0: whichever that is). Environment variables in the name of the socket's folder are
-expanded. It imports little, so it starts in 20 ms. See allcores_study/campaign/warm_start.py.
+of this one. It imports little, so it starts in 20 ms. See allcores_study/campaign/warm_start.py.
 """
 
 import signal
@@ -35,8 +34,6 @@ def warm(path: str, command: list[str], forwarded: list[int]) -> int:
     """
     with socket.socket(socket.AF_UNIX) as connection:
         folder, name = os.path.split(path)
-        parent, last = os.path.split(folder)
-        folder = os.path.join(parent, os.path.expandvars(last))  # noqa: PTH118
         inside = os.open(folder, os.O_PATH)
         connection.settimeout(PATIENCE)
         # The path of a socket has at most 108 characters.
@@ -86,7 +83,6 @@ if __name__ == "__main__":
     if len(sys.argv) < 4:
         sys.exit(__doc__)
     path, caller, *command = sys.argv[1:]
-    caller = caller if caller != "0" else str(os.getppid())
     forwarded: list[int] = []
     try:
         status = warm(path, command, forwarded)

@@ -20,10 +20,9 @@ if TYPE_CHECKING:
 
 
 def main(flags: Namespace) -> None:
-    from allcores_study.analysis import suggestions
-    from allcores_study.planning import choose
+    from allcores_study.config import grid
     from allcores_study.records import results_folder
-    from allcores_study.watching import colours, journal, why
+    from allcores_study.watching import journal, why
     from allcores_study.watching.ledger import Ledger
     from allcores_study.watching.status import Status, unused
 
@@ -32,33 +31,23 @@ def main(flags: Namespace) -> None:
     folder = results_folder.ResultsFolder(name)
     for finding in results_folder.foreign(flags.configfile, name):
         raise ValueError(finding)
-    config = choose.with_saved(config, folder.plan_file(choose.FILE), None)
-    if config is None:
-        is_early = "the running invocation has not chosen a strategy yet"
-        what = is_early if journal.is_held(folder) else "no strategy has been chosen yet"
-        raise ValueError(f"`strategies: [auto]`: {what}")
-    table = suggestions.table(config, folder)
+    table = grid.expand(config)
     if not Path(name).is_dir():
         print(f"nothing has been run yet: there is no {Path(name).absolute()}")
     ledger = Ledger(config, table, folder)
     if flags.unused or flags.remove_unused:
-        call = journal.read_call(folder)
-        if flags.remove_unused and (who := journal.going_on(folder, call)):
-            raise ValueError(f"{who}; nothing was removed")
+        if flags.remove_unused and journal.is_held(folder):
+            raise ValueError("snakemake is running; nothing was removed")
         print(*unused(folder, table, config, flags.remove_unused), sep="\n")
     elif flags.why:
         print(*why.lines(ledger), sep="\n")
     else:
-        status = Status(folder, table)
+        status = Status(ledger)
         if flags.watch:
             status.watch()
         config_flag = ["--config", *flags.config] if flags.config else []
         arguments = commands.quoted(*flags.configfile, *config_flag)
-        look = status.look()
-        lines = status.lines(look, arguments)
-        print(*colours.with_red_failures(lines, sys.stdout), sep="\n")
-        if look.is_over and (again := why.to_choose(ledger)):
-            print(f"{len(again)} choices between candidates are to be made; see --why")
+        print(*status.lines(status.look(), arguments), sep="\n")
 
 
 if __name__ == "__main__":

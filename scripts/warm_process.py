@@ -9,7 +9,7 @@ from allcores_study.campaign import warm_start
 
 
 def torch() -> None:
-    """Import what check_models.py, calibrate.py and train.py import."""
+    """Import what check_models.py and train.py import."""
     from allcores.machine import lean_torch
 
     lean_torch.import_torch()

@@ -33,6 +33,7 @@ import patience  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
 
+from allcores.parallel.failures import RankFailedError  # noqa: E402
 from allcores.parallel.optimizers import OptimizerMaker  # noqa: E402
 from allcores_study.campaign import warm_start  # noqa: E402
 from allcores_study.config import grid  # noqa: E402
@@ -42,7 +43,8 @@ from allcores_study.config.run import (  # noqa: E402
     Run,
 )
 from allcores_study.data import preparation  # noqa: E402
-from allcores_study.training import experiment, resuming  # noqa: E402
+from allcores_study.training import experiment, resuming, run_request  # noqa: E402
+from allcores_study.training.checkpoints import Checkpoints  # noqa: E402
 from allcores_study.training.optimizers import make_chosen  # noqa: E402
 from allcores_study.training.run_request import RunRequest  # noqa: E402
 
@@ -171,7 +173,6 @@ LONGEST = (
     *(
         "test_warm_start",
         "test_warm_ends",
-        "test_plan",
         "test_benchmarks",
         "test_sweeps",
         "test_nodes",
@@ -206,12 +207,9 @@ LONG = {
     "test_when_snakemake_ends_nothing_is_left": (),
     "test_a_terminal_that_is_closed_ends_a_call_in_good_order": (),
     "test_the_weights_are_those_of_a_cold_start": (),
-    "test_halving_goes_on_with_the_best_from_where_they_were": (),
     "test_a_damaged_choice_between_the_last_candidates_is_made_again": (),
     "test_a_report_does_without_a_choice_that_was_not_made": (),
     "test_the_command_of_the_documentation_trains_it": (),
-    "test_a_plan_is_made_once": (),
-    "test_a_plan_that_is_ended_leaves_nothing": ("by hand-15", "by hand-2"),
     "test_a_run_whose_cores_others_use_is_contended": (),
     "test_a_benchmark_runs": (),
     "test_an_example_under_torchrun_gives_the_same_loss_by_either_backend": (),
@@ -219,7 +217,6 @@ LONG = {
     "test_collectives_give_what_gloo_gives": ("2",),
     "test_ddp_trains_to_the_weights_of_gloo": ("2",),
     "test_what_else_a_study_can_end_with": (),
-    "test_auto_trains_what_was_chosen_and_runs_have_room_in_memory": (),
     "test_a_warm_process_that_is_killed_loses_no_run": (),
     "test_a_run_that_is_going_on_is_seen_from_outside_whatever_its_log_says": (),
     "test_sigterm_ends_a_call_that_waits_for_missing_files": (),
@@ -228,9 +225,7 @@ LONG = {
     "test_how_many_stand_together_decides_no_bit": ("mlp",),
     "test_a_job_that_is_ended_keeps_what_it_has_trained": (),
     "test_another_workflow_has_it_as_a_module": (),
-    "test_a_killed_search_goes_on_and_suggests_the_same": (),
     "test_it_is_told_when_all_candidates_diverge": (),
-    "test_processes_of_joblib_are_signs_of_life": (),
     "test_killing_snakemake_leaves_nothing_and_the_next_call_resumes": (),
     "test_one_that_fails_takes_no_other_with_it": (),
     "test_a_study_is_trained_where_it_is_called": (),
@@ -254,7 +249,6 @@ LONG = {
     "test_workers_that_do_not_wait_for_each_other_stop_after_the_same_step": ("hogwild",),
     "test_the_best_and_the_worst_are_drawn": ("shape0",),
     "test_loading_by_torch_leaves_no_threads_behind": (),
-    "test_a_lost_result_of_a_higher_rung_is_noticed_and_no_checkpoint_stays": (),
     "test_any_module_that_can_be_imported_can_be_trained": ("mine.plain:Net", "mine.starred:Net"),
 }
 
@@ -274,6 +268,22 @@ def pytest_collection_modifyitems(items):
             item.add_marker("long")
 
 
+def stop_after(monkeypatch, laboratory, run, epochs):
+    """Train a run that ends in an error once so many epochs are saved."""
+    save_after_each_epoch(monkeypatch)
+    save = Checkpoints.save
+
+    def save_and_fail(self, checkpoint):
+        save(self, checkpoint)
+        if len(checkpoint["epochs"]) == epochs:
+            raise MemoryError("in the middle of a test")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Checkpoints, "save", save_and_fail)
+        with pytest.raises((MemoryError, RankFailedError), match="in the middle of a test"):
+            laboratory.trained(run)
+
+
 class Laboratory:
     """Conducts runs in a folder of its own."""
 
@@ -287,35 +297,32 @@ class Laboratory:
         return folder
 
     def trained(self, run, name="run", curves=False):
-        """What metrics.json says, and the final weights."""
+        """What metrics.json says, and the final weights; {}: of an inner run, which keeps none."""
         output = self.folder / name
         request = self.request(run, name, conditions=Conditions(curves=curves))
         metrics = experiment.train_and_score(request)
         torch.set_num_threads(1)
-        return metrics, torch.load(output / "weights.pt")
+        return metrics, {} if run.inner_folds else torch.load(output / "weights.pt")
 
     def request(self, run, name="run", **more):
         """The RunRequest of a run, with further fields of it."""
-        given = {"run": run, "configured": run, "data_folder": self.data(run.dataset)}
+        given = {"run": run, "data_folder": self.data(run.dataset)}
         given |= {"checkpoint_folder": self.checkpoints(name), "output": self.folder / name}
         return RunRequest(**given | more)
 
     def checkpoints(self, name):
         return self.folder / "checkpoints" / name
 
-    def arguments(self, run, name="run"):
-        """The same as arguments of scripts/train.py."""
-        return [
-            f"--settings={run.to_json()}",
-            f"--data={self.data(run.dataset)}",
-            f"--output={self.folder / name}",
-            f"--checkpoints={self.checkpoints(name)}",
-        ]
+    def arguments(self, run, name="run", job=None, **more):
+        """The same as arguments of scripts/train.py, in a file of that name or of `job`."""
+        file = self.folder / "jobs" / f"{job or name}.json"
+        run_request.write(file, self.folder, [self.request(run, name, **more)])
+        return ["--job", str(file)]
 
-    def train(self, run, name="run", *more, forked=True, **popen):
+    def train(self, run, name="run", *, forked=True, more=None, **popen):
         """The same by scripts/train.py, as a process; a forked one is another one's client."""
         return subprocess.Popen(
-            [*train_program(forked), *self.arguments(run, name), *more],
+            [*train_program(forked), *self.arguments(run, name, **(more or {}))],
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -324,9 +331,9 @@ class Laboratory:
             **popen,
         )
 
-    def finish(self, run, name="run", *more, expect=0, **options):
+    def finish(self, run, name="run", *, expect=0, **options):
         """What scripts/train.py says, which ends by itself."""
-        process = self.train(run, name, *more, **options)
+        process = self.train(run, name, **options)
         output = patience.ended(process, 300)
         assert process.returncode == expect, output
         return output

@@ -19,8 +19,6 @@ CHECKSUM = "checksum"
 
 # Errors of a file system without flock(2), such as Lustre mounted without it, or out of locks.
 NO_FLOCK = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
-# struct flock of <fcntl.h>: type, whence, start, length (0: all of it), pid (0, as required).
-WHOLE_FILE = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
 
 @contextlib.contextmanager
@@ -173,15 +171,16 @@ def _state(path: str) -> list[int]:
     return [status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns]
 
 
-def hold(file: Any, wait: bool = True) -> None:
+def hold(file: Any, wait: bool = True, is_shared: bool = False) -> None:
     """Lock a file for as long as it is open in this process or in one forked from it.
 
     Without flock(2), a lock of the open file description (fcntl(2)) does the same. The processes
     of a machine must not mix the two.
 
     Args:
-        file: open for writing; a descriptor, or an object that has one.
+        file: open for writing, or for reading if shared; a descriptor, or an object that has one.
         wait: whether to wait until others have closed it.
+        is_shared: whether others may share the lock, and nobody hold it alone.
 
     Raises:
         BlockingIOError: it is locked already.
@@ -189,13 +188,17 @@ def hold(file: Any, wait: bool = True) -> None:
     """
     descriptor = file if isinstance(file, int) else file.fileno()
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        kind = fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX
+        fcntl.flock(descriptor, kind | (0 if wait else fcntl.LOCK_NB))
         return
     except OSError as error:
         if error.errno not in NO_FLOCK:
             raise
+    # struct flock of <fcntl.h>: type, whence, start, length (0: all of it), pid (0, as required).
+    kind = fcntl.F_RDLCK if is_shared else fcntl.F_WRLCK
+    whole_file = struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, 0, 0)
     try:
-        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK, WHOLE_FILE)
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK, whole_file)
     except OSError as error:
         if error.errno in (errno.EAGAIN, errno.EACCES):
             raise BlockingIOError(error.errno, error.strerror) from None

@@ -23,7 +23,7 @@ from project import copy
 from allcores.files import write_json
 from allcores.machine import cores
 from allcores_study.config import grid, schema
-from allcores_study.records.results_folder import RUN_FILES
+from allcores_study.records.run_files import RUN_FILES
 
 CORES = 48
 RUNS = sized((2000, 20_000), (4,))
@@ -36,23 +36,19 @@ path, caller, program, *arguments = sys.argv[1:]
 if not program.endswith("train.py"):
     os.execv(sys.executable, [sys.executable, program, *arguments, "--die-with-parent", caller])
 mark = arguments[arguments.index("--mark") + 1]
-if "--job" in arguments:
-    job = arguments[arguments.index("--job") + 1]
-    with open(job) as file:
-        runs = json.load(file)["runs"]
-    began = time.time()
-    time.sleep(SECONDS * len(runs))
-    with open(mark, "w") as file:
-        file.write(f"{began} {time.time()} {len(runs)}")
-    sys.exit()
-output = arguments[arguments.index("--output") + 1]
-time.sleep(SECONDS)
+with open(arguments[arguments.index("--job") + 1]) as file:
+    runs = json.load(file)["runs"]
+began = time.time()
+time.sleep(SECONDS * len(runs))
 with open("metrics.json") as file:
     metrics = file.read()
-for name in RUN_FILES:
-    with open(os.path.join(output, name), "w") as file:
-        file.write(metrics)
-open(mark, "w").close()
+for run in runs:
+    os.makedirs(run["output"], exist_ok=True)
+    for name in RUN_FILES:
+        with open(os.path.join(run["output"], name), "w") as file:
+            file.write(metrics)
+with open(mark, "w") as file:
+    file.write(f"{began} {time.time()} {len(runs)}")
 """
 
 
@@ -79,7 +75,6 @@ def pretend(folder, config, seconds=SECONDS):
     metrics = {
         "settings": json.loads(run.to_json()),
         "machine": {"processor": cores.processor()},
-        "recipe": {},
         "diverged": None,
         "sessions": [{"started": 0.0, "ended": SECONDS}],
         "peak_memory_bytes": 4 * 10**8,

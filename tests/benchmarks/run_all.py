@@ -1,7 +1,7 @@
 """All benchmarks, or those named: python tests/benchmarks/run_all.py input_pipeline start_up
 
-`auto`, `fashion_mnist`, `many_runs` and `stacked`, which take ten minutes to half an hour, have to
-be named, and `allocation`, which installs SLURM.
+`fashion_mnist`, `many_runs` and `stacked`, which take ten minutes to half an hour, have to be
+named.
 """
 
 import argparse
@@ -16,13 +16,12 @@ ALL = (
     "campaign",
     "nested",
     "from_python",
-    "search",
     "dry_run",
     "packing",
     "backend",
     "training_step",
     "step_overhead",
-    "model_recipes",
+    "model_formats",
     "end_to_end",
     "memory",
     "many_tasks",

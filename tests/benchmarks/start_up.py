@@ -11,30 +11,38 @@ import tempfile
 from pathlib import Path
 
 from measure import ROOT, in_turn, report
+from train_once import by_flags
 
 from allcores.files import read_json
 from allcores_study.campaign import warm_start
 from allcores_study.campaign.warm_start import TORCH
-from allcores_study.config import commandline
 from allcores_study.data import preparation, storage
 from allcores_study.data.folds import Assignable, write
+from allcores_study.training import run_request
+from allcores_study.training.run_request import RunRequest
 
 REPEATS = 7
 
 
 def run_of(*flags):
-    run = commandline.run_of(commandline.parse(["--model=lenet", "--epochs=1", *flags], ""))
+    run = by_flags("lenet", "--epochs=1", *flags)
     return dataclasses.replace(run, train_size=64)
 
 
 def start_up(run, folder, warm=None):
-    output = Path(folder) / "output"
+    folder = Path(folder)
+    request = RunRequest(
+        run=run,
+        data_folder=folder / "data",
+        checkpoint_folder=folder / "checkpoints",
+        output=folder / "output",
+        fold_file=folder / "folds.json",
+    )
+    run_request.write(folder / "job.json", folder, [request])
     command = [*warm_start.command(ROOT / "scripts" / "train.py", warm)]
-    command += ["--settings", run.to_json()]
-    command += ["--data", f"{folder}/data", "--fold-of", f"{folder}/folds.json"]
-    command += ["--output", output, "--checkpoints", f"{folder}/checkpoints"]
+    command += ["--job", folder / "job.json"]
     subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
-    return read_json(output / "metrics.json")["start_up_seconds"]
+    return read_json(folder / "output" / "metrics.json")["start_up_seconds"]
 
 
 def imports_of_torch(folder):

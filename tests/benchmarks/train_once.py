@@ -1,12 +1,14 @@
 """Whole runs for benchmarks: the same as the workflow's, on made data, in a folder of their own."""
 
+import argparse
 import dataclasses
+import os
 from pathlib import Path
 
-from allcores_study.config import commandline
+from allcores_study.campaign import by_hand
 from allcores_study.config.run import Choice
 from allcores_study.data import preparation
-from allcores_study.training import experiment, recipes
+from allcores_study.training import experiment
 from allcores_study.training.run_request import RunRequest
 
 
@@ -15,10 +17,15 @@ def images(count, size):
     return Choice(f"fake{size}", "fake", {"count": count, "test": 10, "size": size, "classes": 10})
 
 
+def by_flags(model, *flags):
+    """The run that scripts/train.py would make of these flags."""
+    parser = argparse.ArgumentParser()
+    by_hand.add_flags(parser)
+    return by_hand.expanded(parser.parse_args([f"--model={model}", *flags]))[1].of(by_hand.STUDY)[0]
+
+
 def run_of(model, dataset, /, *flags, **changes):
-    """The run that scripts/train.py would make of these flags, on a dataset of ours, with these
-    changes."""
-    run = commandline.run_of(commandline.parse([f"--model={model}", *flags], ""))
+    """The same on a dataset of ours, with these changes."""
     usual = {
         "dataset": dataset,
         "model": Choice(model, model, {}),  # not the narrow one of the default config
@@ -28,26 +35,19 @@ def run_of(model, dataset, /, *flags, **changes):
         "crop": 4,
         "flip": True,
     }
-    return dataclasses.replace(run, **usual | changes)
+    return dataclasses.replace(by_flags(model, *flags), **usual | changes)
 
 
 def train_once(run, folder):
-    """What metrics.json would say of the run; what it leaves open is measured first."""
+    """What metrics.json would say of the run."""
     folder = Path(folder)
     data = folder / run.dataset.label
     preparation.prepare(run.dataset, folder, data)
-    asked = run
-    if run.has_auto:
-        recipe = folder / f"{run.model.label}_w{run.workers}_{run.dataset.label}.json"
-        if not recipe.exists():
-            recipes.calibrate(run, data, run.cores, recipe)
-        run = recipes.fill_in(run, recipe, run.cores)
     request = RunRequest(
         run=run,
-        configured=asked,
         data_folder=data,
-        checkpoint_folder=folder / "checkpoints",
-        output=folder / "output",
+        checkpoint_folder=folder / f"checkpoints{os.getpid()}",
+        output=folder / f"output{os.getpid()}",
     )
     return experiment.train_and_score(request)
 

@@ -93,12 +93,11 @@ def fill_disk(project, random):
 
 
 def second_call(project, random):
-    """The same call again, while the first is going on: Snakemake's lock turns it away, or it waits
-    for the end of the first."""
+    """The same call again, while the first is going on: it is turned away in a line."""
     time.sleep(random.choice(SECONDS) * random.random())
     other = project.snakemake()
     output, _ = other.communicate(timeout=300)
-    turned_away = "cannot be locked" in output or "LockException" in output
+    turned_away = "another invocation is running" in output
     if other.returncode and not turned_away:
         raise AssertionError(f"a second call ended with {other.returncode}:\n{output}")
     return "called a second time"
@@ -108,23 +107,18 @@ CHECKPOINTS = "results/mine/checkpoints/**/*.allcores"
 # Kind of file -> where they are, below the project.
 FILES = {
     "metrics.json": "results/mine/runs/**/metrics.json",
-    "epochs.csv": "results/mine/runs/**/epochs.csv",
-    "utilisation.csv": "results/mine/runs/**/utilisation.csv",
     "predictions.parquet": "results/mine/runs/**/predictions.parquet",
     "weights.pt": "results/mine/runs/**/weights.pt",
-    "lines of a store": "results/mine/short_runs/*.jsonl",
-    "files of a store": "results/mine/short_runs/*.bin",
     "dataset.json": "results/mine/data/*/dataset.json",
     "an array of data": "results/mine/data/*/*.npy",
     "folds": "results/mine/data/*/*folds*.json",
     "a selection": "results/mine/selections/**/*.json",
-    "a plan": "results/mine/plan/**/*.json",
     "a table": "results/mine/studies/*/*.csv",
     "a figure": "results/mine/studies/*/*.svg",
     "a report": "results/mine/studies/*/report.html",
     "what a study was made of": "results/mine/studies/*/made.json",
     "a log": "results/mine/logs/**/*.log",
-    "a file of a call": "results/mine/calls/*",
+    "a file of a call": "results/mine/calls/**/*",
     "a record of Snakemake's": ".snakemake/metadata/*",
     "a mark": "results/mine/**/*.[0-9a-f]*[0-9a-f]",
 }

@@ -39,8 +39,6 @@ NOTHING = re.compile(r"\bthere (is|was) no ")
 # No call takes longer, nor do more than so many calls; then it hangs, or never comes to an end.
 LIMIT, CALLS = 100.0, 6
 DISK = "400m"
-# What a user is told to do, and does.
-LOCKED = re.compile(r"--unlock|cannot be locked")
 TRAINED = re.compile(r"^(\d+) runs trained", re.MULTILINE)
 OF_SNAKEMAKE = r"No space left on device|KeyboardInterrupt"
 TO_DELETE = re.compile(r"(\S+) .*\. Delete it to")
@@ -123,9 +121,6 @@ class Campaign:
         runs = sorted((self.project.results / "runs").rglob("metrics.json"))
         for file in chance.sample(runs, chance.randint(1, min(8, len(runs)))):
             shutil.rmtree(file.parent)
-        stores = sorted(self.project.results.glob("short_runs/*"))
-        for file in chance.sample(stores, min(1, len(stores))):
-            file.unlink()
 
     def disturb(self, name, chance):
         """Do a fault, let the campaign come to its end, and compare.
@@ -169,9 +164,6 @@ class Campaign:
 
     def _follow(self, output):
         """Do what the output of a call that did not succeed advises; whether it does."""
-        if LOCKED.search(output):
-            self.project.call("--unlock")
-            return True
         for file in TO_DELETE.findall(output):
             Path(self.project.folder, file).unlink(missing_ok=True)
             return True

@@ -11,7 +11,6 @@ import tempfile
 from pathlib import Path
 
 import patience
-import psutil
 import pytest
 import torch
 from conftest import ENVIRONMENT, ROOT, same_weights
@@ -195,13 +194,12 @@ class Allocation:
     """A project that is trained by profiles/allocation.sh, and its job.
 
     Args:
-        wide: strategies of a study over two nodes.
         model: an entry of `models` that takes the place of `mlp`.
-        asked: options of sbatch; None: whole nodes.
+        asked: options of sbatch; None: a whole node.
         study: changes of the study.
     """
 
-    def __init__(self, slurm, folder, nodes=2, wide=(), model=None, asked=None, **study):
+    def __init__(self, slurm, folder, model=None, asked=None, **study):
         self.slurm = slurm
         self.project = copy(folder)
 
@@ -209,13 +207,10 @@ class Allocation:
             first = config["studies"]["first"]
             first.update(study)
             config["models"]["mlp"] = model or config["models"]["mlp"]
-            if wide:
-                of_wide = {"models": ["mlp"], "strategies": [*wide], "nodes": 2, "workers": [1]}
-                config["studies"]["wide"] = first | of_wide
 
         self.project.configure(change)
         give_back_drained_nodes(slurm)
-        asked = asked or [f"--nodes={nodes}", "--exclusive", "--mem=6000"]
+        asked = asked or ["--nodes=1", "--exclusive", "--mem=6000"]
         command = ["sbatch", "--parsable", f"--chdir={folder}", "--time=60", *asked]
         command.append(ROOT / "profiles" / "allocation.sh")
         self.job = says(slurm, *command, "--configfile", self.project.config).strip()
@@ -223,11 +218,6 @@ class Allocation:
 
     def state(self):
         return says(self.slurm, "squeue", "--states=all", "-h", "-o", "%T", "-j", self.job).strip()
-
-    def nodes(self):
-        """Their names."""
-        names = says(self.slurm, "squeue", "--states=all", "-h", "-o", "%N", "-j", self.job)
-        return says(self.slurm, "scontrol", "show", "hostnames", names.strip()).split()
 
     def ended(self, limit=200):
         """The state in which it has ended."""
@@ -256,20 +246,3 @@ def give_back_drained_nodes(slurm):
     for line in says(slurm, "sinfo", "-h", "-N", "-t", "drain", "-o", "%N %E").splitlines():
         print("drained:", line)
         says(slurm, "scontrol", "update", f"nodename={line.split()[0]}", "state=resume")
-
-
-def kill_node(slurm, name):
-    """Everything of a node dies at once: its daemon and all in its namespace."""
-    daemon = int(Path(slurm["LAB"], "run", f"slurmd.{name}.pid").read_text())
-
-    def namespace(pid):
-        try:
-            return Path(f"/proc/{pid}/ns/uts").readlink()
-        except OSError:  # it has ended, or is nobody's business
-            return None
-
-    assert namespace(daemon) != namespace(os.getpid())
-    gone = [pid for pid in psutil.pids() if namespace(pid) == namespace(daemon)]
-    for pid in gone:
-        with contextlib.suppress(psutil.NoSuchProcess):  # ended with another of them
-            psutil.Process(pid).kill()

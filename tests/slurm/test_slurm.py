@@ -14,7 +14,6 @@ from slurm_lab import (
     checkpoints_of,
     ended,
     ends_like_a_local_call,
-    kill_node,
     logs_of,
     reached,
     says,
@@ -26,7 +25,6 @@ from allcores_study.records import run_files
 
 pytestmark = pytest.mark.slurm
 slurm = reached()
-OVER_NODES = ("shared_memory", "ddp", "ring", "parameter_server")
 
 
 def test_the_study_runs_on_a_cluster_unchanged(slurm, tmp_path):
@@ -57,16 +55,15 @@ def test_short_runs_share_jobs(slurm, tmp_path):
     assert not list((project.results / "logs" / "train").rglob("*.log"))
 
 
-def test_a_search_suggests_what_it_does_here(slurm, tmp_path):
-    """Jobs elsewhere train with values that are known only since the call began."""
+def test_a_choice_is_what_it_is_here(slurm, tmp_path):
+    """The job of a chosen run reads the scores of runs that other jobs have trained."""
     there, here = copy(tmp_path / "there"), copy(tmp_path / "here")
     entry = {"name": "mlp", "hidden": [8], "batch_size": 16, "epochs": 2}
-    entry |= {"optimizer": {"name": "sgd", "lr": {"log": [0.001, 1.0]}}}
-    entry |= {"search": {"sampler": "tpe", "trials": 12, "at_once": 1}}
-    study = {"datasets": ["tiny"], "models": ["searched"], "folds": 2, "select": 2}
+    entry |= {"optimizer": {"name": "sgd", "lr": [0.001, 0.1]}}
+    study = {"datasets": ["tiny"], "models": ["swept"], "folds": 2, "select": 2}
 
     def change(config):
-        config["models"] = {"searched": entry}
+        config["models"] = {"swept": entry}
         config["studies"] = {"first": study}
         del config["runs_per_job"]
 
@@ -78,19 +75,16 @@ def test_a_search_suggests_what_it_does_here(slurm, tmp_path):
 
 
 def choices_of(project):
-    """Path of each choice -> what it keeps and suggests, and the scores that it knows."""
+    """Path of each choice -> the label of what is chosen, and the scores that it knows."""
     contents = {
         file.relative_to(project.results): json.loads(file.read_text())
         for file in (project.results / "selections").rglob("*.json")
     }
+    assert contents
     return {
-        path: (content["kept"], content.get("suggested"), scores_of(content["candidates"]))
+        path: (content["chosen"], [one["scores"] for one in content["candidates"].values()])
         for path, content in contents.items()
     }
-
-
-def scores_of(candidates):
-    return {label: candidate["scores"] for label, candidate in candidates.items()}
 
 
 def test_jobs_of_a_call_that_was_killed_are_not_submitted_twice(slurm, tmp_path):
@@ -101,10 +95,9 @@ def test_jobs_of_a_call_that_was_killed_are_not_submitted_twice(slurm, tmp_path)
     wait_for(lambda: checkpoints_of(project))
     first.kill()
     first.communicate()
-    by_profile(slurm, project, "--unlock").communicate()
     said = ended(by_profile(slurm, project), returns=1)
     numbers = re.search(r"`scancel ([\d ]+)`", said)
-    assert "SLURM still has jobs of an earlier invocation" in said
+    assert "of an earlier invocation: RUNNING" in said
     says(slurm, "scancel", *numbers[1].split())
     wait_for(lambda: not says(slurm, "squeue", "-h").strip(), 60)
     third = by_profile(slurm, project)
@@ -115,46 +108,25 @@ def test_jobs_of_a_call_that_was_killed_are_not_submitted_twice(slurm, tmp_path)
     assert ends_like_a_local_call(project, tmp_path / "here")
 
 
-def test_what_would_wait_for_ever_is_told_before_anything_is_submitted(slurm, tmp_path):
-    project = copy(tmp_path)
-    for asked, message in (
-        ("train:runtime=3000", "the partition main ends jobs after 1440 minutes"),
-        ("train:mem_mb=90000", "Requested node configuration is not available"),
-        ("train:slurm_partition=nix", "Invalid partition name specified"),
-    ):
-        said = ended(by_profile(slurm, project, "--set-resources", asked), returns=1)
-        assert "SLURM would never start these jobs:\ntrain, 1 CPUs" in said
-        assert message in said
-
-
 def test_many_runs_share_one_allocation(slurm, tmp_path):
-    allocation = Allocation(slurm, tmp_path / "there", wide=OVER_NODES, seeds=[0, 1])
+    allocation = Allocation(slurm, tmp_path / "there", seeds=[0, 1])
     allocation.ends_well()
-    assert len(allocation.weights()) == 2 * (RUNS + 2 * len(OVER_NODES))
+    assert len(allocation.weights()) == 2 * RUNS
     # One job: neither runs nor tables are submitted.
     assert len(says(slurm, "squeue", "--states=all", "-h", "-n", "allcores").splitlines()) == 1
     assert (allocation.project.results / "studies" / "first" / "report.html").exists()
     assert not any("starting without" in log for log in allocation.logs())
-    hosts = {
-        tuple(node["host"] for node in json.loads(file.read_text())["nodes"])
-        for file in (allocation.project.results / "runs").rglob("metrics.json")
-    }
-    first, last = allocation.nodes()
-    assert hosts == {(first,), (last,), (first, last)}
     assert allocation.is_like_a_local_call(tmp_path / "here")
 
 
-@pytest.mark.parametrize(("nodes", "why"), [(1, "time limit"), (2, "preemption")])
-def test_runs_stop_in_mid_epoch_and_go_on_in_the_next_turn(slurm, tmp_path, nodes, why):
+@pytest.mark.parametrize("why", ["time limit", "preemption"])
+def test_runs_stop_in_mid_epoch_and_go_on_in_the_next_turn(slurm, tmp_path, why):
     folder = tmp_path / "there"
     # A step takes longer than a program that is not given time would live.
     model = slow_model(folder, seconds=1.5, epochs=1)
-    wide = ["shared_memory"] if nodes > 1 else []
-    allocation = Allocation(
-        slurm, folder, nodes, wide, model, models=["mlp"], strategies=["serial"]
-    )
+    allocation = Allocation(slurm, folder, model, models=["mlp"], strategies=["serial"])
     checkpoints = allocation.project.results / "checkpoints"
-    wait_for(lambda: len(list(checkpoints.rglob("trace.allcores"))) >= nodes)
+    wait_for(lambda: list(checkpoints.rglob("trace.allcores")))
     time.sleep(3)
     begun = len(list(checkpoints.rglob("trace.allcores")))
     if why == "preemption":
@@ -169,14 +141,4 @@ def test_runs_stop_in_mid_epoch_and_go_on_in_the_next_turn(slurm, tmp_path, node
     resumed = re.compile(r"resumed after epoch 0 of 1 and \d+ of 8 steps")
     assert sum(bool(resumed.search(log)) for log in allocation.logs()) == begun
     assert not any("starting without" in log for log in allocation.logs())
-    assert allocation.is_like_a_local_call(tmp_path / "here")
-
-
-def test_a_node_that_dies_loses_its_runs_only(slurm, tmp_path):
-    model = slow_model(tmp_path / "there", seconds=0.02, epochs=100)
-    allocation = Allocation(slurm, tmp_path / "there", model=model, models=["mlp"])
-    wait_for(lambda: checkpoints_of(allocation.project))
-    _, last = allocation.nodes()  # the job itself runs on the first
-    kill_node(slurm, last)  # the last test: it stays dead
-    allocation.ends_well()
     assert allocation.is_like_a_local_call(tmp_path / "here")

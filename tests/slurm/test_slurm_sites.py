@@ -1,7 +1,6 @@
 """Clusters as sites have them: ways of asking, calls side by side, drained nodes, short turns, two
 hardware threads to a core, jobs that are forgotten or suspended, little memory, no answer."""
 
-import json
 import os
 import re
 import signal
@@ -33,37 +32,33 @@ OF_TWO_THREADS = pytest.mark.parametrize("slurm", [{"THREADS": "2", "NODES": "2"
 FORGETFUL = pytest.mark.parametrize("slurm", [{"MIN_JOB_AGE": "2"}], indirect=True)
 
 WAYS = {
-    "tasks": ["--nodes=2", "--ntasks=4"],
-    "tasks per node": ["--nodes=2", "--ntasks-per-node=2"],
-    "tasks per node and cpus": ["--nodes=2", "--ntasks-per-node=1", "--cpus-per-task=2"],
-    "cpus": ["--nodes=2", "--cpus-per-task=2"],
-    "hint": ["--nodes=2", "--exclusive", "--hint=nomultithread"],
-    "memory": ["--nodes=2", "--exclusive", "--mem=3000"],
-    "memory per cpu": ["--nodes=2", "--exclusive", "--mem-per-cpu=1500"],
-    "tasks on one node": ["--nodes=1", "--ntasks-per-node=2", "--cpus-per-task=1"],
+    "tasks": ["--nodes=1", "--ntasks=2"],
+    "tasks and cpus": ["--nodes=1", "--ntasks-per-node=1", "--cpus-per-task=2"],
+    "hint": ["--nodes=1", "--exclusive", "--hint=nomultithread"],
+    "memory": ["--nodes=1", "--exclusive", "--mem=3000"],
+    "memory per cpu": ["--nodes=1", "--exclusive", "--mem-per-cpu=1500"],
 }
 
 
 def test_however_an_allocation_is_asked_for_it_works_with_what_it_got(slurm, tmp_path):
     allocations = {}
     for name, asked in WAYS.items():
-        wide = ["shared_memory"] if "--nodes=2" in asked else []
         folder = tmp_path / name.replace(" ", "_")
         # More than the lab gives to a CPU if nobody asks.
         asked = asked if "memory" in name else ["--mem=3000", *asked]
-        allocations[name] = Allocation(slurm, folder, wide=wide, asked=asked, **SMALL)
+        allocations[name] = Allocation(slurm, folder, asked=asked, **SMALL)
     for name, allocation in allocations.items():
         allocation.ends_well()
         logs = "".join(allocation.logs())
         assert "starting without" not in logs, name
         assert "another process" not in logs, name
-        assert len(allocation.weights()) == (2 if name.endswith("one node") else 4), name
+        assert len(allocation.weights()) == 2, name
         assert "FAILED" not in allocation.log.read_text(), name
 
 
 def test_a_turn_that_is_too_short_for_anything_is_the_last(slurm, tmp_path):
     model = slow_model(tmp_path, seconds=0.05, epochs=100)
-    allocation = Allocation(slurm, tmp_path, nodes=1, model=model, **SMALL)
+    allocation = Allocation(slurm, tmp_path, model=model, **SMALL)
     wait_for(lambda: allocation.log.exists() and "Building DAG" in allocation.log.read_text())
     # As SLURM does two minutes before the end, which is at once where one minute was asked for.
     says(slurm, "scancel", "--batch", "--signal=USR1", allocation.job)
@@ -123,28 +118,20 @@ def test_sigterm_cancels_what_is_pending_and_waits_for_what_runs(slurm, tmp_path
     assert not says(slurm, "squeue", "-h").strip()
 
 
-def test_how_many_threads_are_fastest_is_known_before_jobs_ask_for_cpus(slurm, tmp_path):
-    project = small(tmp_path, strategies=["serial", "ddp"], threads_per_worker=["auto"])
-    project.configure(lambda config: config.update(precision="auto", memory_format="auto"))
-    assert "FAILED" not in ended(by_profile(slurm, project))
+def test_an_allocation_of_two_nodes_is_refused_with_what_to_use(slurm, tmp_path):
+    allocation = Allocation(slurm, tmp_path, asked=["--nodes=2", "--exclusive"], **SMALL)
+    assert allocation.ended(100) == "FAILED"
+    assert "expected --nodes 1; for more, use --profile slurm" in allocation.log.read_text()
 
 
 @pytest.mark.parametrize("asked", [["--exclusive"], ["--exclusive", "--hint=nomultithread"]])
 @OF_TWO_THREADS
-def test_each_core_has_one_worker_and_no_node_is_idle(slurm, tmp_path, asked):
-    model = slow_model(tmp_path, seconds=0.02, epochs=10)
-    asked = ["--nodes=2", "--mem=6000", *asked]
-    seeds = [0, 1, 2, 3]
-    allocation = Allocation(slurm, tmp_path, model=model, asked=asked, seeds=seeds, **SMALL)
+def test_each_core_has_one_worker(slurm, tmp_path, asked):
+    asked = ["--nodes=1", "--mem=6000", *asked]
+    allocation = Allocation(slurm, tmp_path, asked=asked, seeds=[0, 1], **SMALL)
     allocation.ends_well()
-    runs = [
-        json.loads(file.read_text())
-        for file in (allocation.project.results / "runs").rglob("metrics.json")
-    ]
-    assert len(runs) == 8
-    hosts = [run["nodes"][0]["host"] for run in runs]
-    assert {hosts.count(host) for host in hosts} == {4}
-    assert "Provided cores: 4" in allocation.log.read_text()
+    assert len(allocation.weights()) == 4
+    assert "Provided cores: 2" in allocation.log.read_text()
 
 
 @FORGETFUL
@@ -165,22 +152,24 @@ def test_jobs_that_are_forgotten_and_an_outage_lose_no_run(slurm, tmp_path):
 
 @FORGETFUL
 def test_a_run_over_two_nodes_that_is_suspended_goes_on(slurm, tmp_path):
-    model = slow_model(tmp_path, seconds=0.05, epochs=40)
-    allocation = Allocation(slurm, tmp_path, wide=["shared_memory"], model=model, **SMALL)
-    wait_for(lambda: any("epoch 1/" in log for log in logs_of(allocation.project)))
-    wait_for(lambda: list((allocation.project.results / "checkpoints").rglob("*_nodes2*")))
-    says(slurm, "scontrol", "suspend", allocation.job)
-    time.sleep(12)
-    says(slurm, "scontrol", "resume", allocation.job)
-    allocation.ends_well()
-    assert len(weights_of(allocation.project)) == 4
-    assert not any("has been silent for" in log for log in logs_of(allocation.project))
+    wide = {"strategies": ["shared_memory"], "nodes": 2, "workers": [1]}
+    project = small(tmp_path, slow_model(tmp_path, seconds=0.05, epochs=40), **wide)
+    call = by_profile(slurm, project)
+    wait_for(lambda: any("epoch 1/" in log for log in logs_of(project)))
+    running = says(slurm, "squeue", "-h", "-t", "RUNNING", "-o", "%i").split()
+    for command in ("suspend", "resume"):
+        for number in running:
+            says(slurm, "scontrol", command, number)
+        time.sleep(12 if command == "suspend" else 0)
+    ended(call)
+    assert len(weights_of(project)) == 2
+    assert not any("has been silent for" in log for log in logs_of(project))
 
 
 @FORGETFUL
 def test_runs_without_room_in_memory_are_refused_with_the_flag_that_mends_it(slurm, tmp_path):
     """As SLURM gives little memory to a CPU where nobody asks for more."""
-    allocation = Allocation(slurm, tmp_path, asked=["--nodes=2", "--exclusive"], **SMALL)
+    allocation = Allocation(slurm, tmp_path, asked=["--nodes=1", "--exclusive"], **SMALL)
     allocation.ended(100)
     said = allocation.log.read_text()
     assert "These runs do not fit into memory:" in said

@@ -17,8 +17,7 @@ from test_strategies import ENDLESS, alive, started
 
 from allcores.parallel import failures
 from allcores_study.config.run import Choice
-from allcores_study.training import experiment
-from allcores_study.training.run_request import Execution
+from allcores_study.training import experiment, progress
 
 # Calls a program through a shell, as Snakemake does, and waits.
 CALLER = """
@@ -78,8 +77,8 @@ def test_a_run_whose_output_nobody_reads_goes_on_and_stops_when_it_is_told_to(la
     fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, 4096)
 
     def epochs():
-        file = laboratory.folder / "run" / "epochs.csv"
-        return len(file.read_text().splitlines()) if file.exists() else 0
+        known = progress.read(laboratory.folder / "jobs" / "run.jsonl")
+        return max((run.epochs for run in known.values()), default=0)
 
     try:
         wait_for(lambda: epochs() > 60)
@@ -235,7 +234,7 @@ def test_a_model_that_hangs_on_one_worker_is_named_there(
     (tmp_path / f"hanging_{strategy}.py").write_text(HANGING)
     model = Choice("mine", f"hanging_{strategy}:Net", {})
     run = using(Choice(strategy, strategy, {}), 2, vary(model=model))
-    request = laboratory.request(run, execution=Execution(timeout=3.0))
+    request = laboratory.request(run, timeout=3.0)
     with pytest.raises(failures.RankFailedError, match=r"worker 1 .* hangs, in the phase compute"):
         experiment.train_and_score(request)
 

@@ -40,7 +40,7 @@ MODULES = {
     **dict.fromkeys(("parallel/exchange", "parallel/process_group"), HALF),  # of ddp
     # the way from data to results, except for what watches, places or tells
     "data": ALL,
-    **dict.fromkeys(("data/metadata", "data/preparation", "data/precision"), NONE),
+    **dict.fromkeys(("data/metadata", "data/preparation"), NONE),
     "parallel": ALL,
     **dict.fromkeys(("parallel/failures", "parallel/heartbeat", "parallel/supervision"), NONE),
     # what only other runs have
@@ -49,7 +49,7 @@ MODULES = {
     "training/estimators": NONE,  # of estimators alone
     **dict.fromkeys((f"training/{name}" for name in ("checkpoints", "progress")), NONE),
     "training/run_request": NONE,
-    **dict.fromkeys(("config/commandline", "training/recipes"), NONE),
+    **dict.fromkeys(("training/choosing", "training/scores"), NONE),  # see test_marks.py
     "stacking": NONE,  # see below
     "planning": NONE,
     "campaign": NONE,

@@ -107,7 +107,7 @@ PACKAGES = "scripts/"
             RUNS / 2,
         ),
         (f"{PACKAGES}allcores_study/training/loop.py", "The training loop", "The loop", 0),
-        ("workflow/rules/train.smk", "exec {CALL.launcher}", "exec  {CALL.launcher}", 0),
+        ("workflow/rules/train.smk", "exec {params", "exec  {params", 0),
     ],
     ids=lambda value: value.removeprefix(PACKAGES) if isinstance(value, str) else None,
 )

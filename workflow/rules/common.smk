@@ -22,7 +22,7 @@ from allcores_study.config.run import PATH
 from snakemake.logging import logger
 
 CALL = Call(workflow, config)
-DATA, RUNS, SELECTIONS = CALL.data, CALL.runs, CALL.selections
+DATA, RUNS = CALL.data, CALL.runs
 AGAIN = commands.again(*CALL.given)
 
 

@@ -2,24 +2,6 @@
 # scripts/allcores_study/analysis/tables/ and figures/ declares one table or figure and its inputs.
 
 
-rule select_candidate:
-    input:
-        SELECTIONS.inputs,
-    output:
-        CALL.folder.selection().replace(".json", ".{made_of}"),
-    log:
-        "<results>/logs/select_candidate/{selection}.{made_of}.log",
-    localrule: True
-    conda:
-        "../../environment.yml"
-    params:
-        command=lambda wildcards, output: SELECTIONS.command(wildcards.selection, output[0]),
-    message:
-        "Choose between the candidates of {wildcards.selection}"
-    shell:
-        "exec {params.command} > {log:q} 2>&1"
-
-
 for JOB in CALL.studies:
 
     rule:

@@ -63,6 +63,12 @@ def processor() -> str:
     return platform.machine()
 
 
+def has_bf16() -> bool:
+    """Return whether the processor has instructions that compute with bf16."""
+    flags = {"avx512_bf16", "amx_bf16"}
+    return not flags.isdisjoint(Path("/proc/cpuinfo").read_text().split())
+
+
 def set_thread_variables(threads: int) -> None:
     """Set the size of every thread pool of this process and of those forked from it.
 

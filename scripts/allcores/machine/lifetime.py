@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import gc
 import os
 import signal
-import sys
 from pathlib import Path
-from typing import Any
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # <linux/prctl.h>
 # The environment variable with the id of the client process, on whose behalf this one was forked.
@@ -91,15 +88,3 @@ def _children() -> list[int]:
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended
             children += map(int, file.read_text().split())
     return children
-
-
-def end_processes_of_joblib() -> None:
-    """Shut down the processes that joblib has started from this one, if any.
-
-    Their semaphores in /dev/shm are only removed with the objects that own them.
-    """
-    loky: Any = sys.modules.get("joblib.externals.loky.reusable_executor")
-    if loky is not None and loky._executor is not None:
-        loky._executor.shutdown(wait=True)
-        loky._executor = None
-        gc.collect()

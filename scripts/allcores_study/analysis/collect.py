@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterable
 from hashlib import sha256
 from pathlib import Path
@@ -18,7 +17,6 @@ from allcores_study.records import fingerprint, identity, run_files
 if TYPE_CHECKING:
     from allcores_study.analysis.study import Study
     from allcores_study.config.run import Conditions, Run
-    from allcores_study.records.run_files import RunFolder, StoredRun
 
 # Caches by folder, because many runs share datasets and folds.
 _datasets: dict[Path, storage.Dataset] = {}
@@ -30,41 +28,39 @@ def of_study(study: Study) -> dict[str, Any]:
 
     Its prepared datasets are `datasets`, label -> Dataset, without those that no longer exist.
     """
-    all_metrics, all_files, missing = [], [], list(study.missing)
+    all_metrics, folders, missing = [], [], list(study.missing)
     for run in study.runs:
-        files = study.folder.run_files(run.path)
+        folder = Path(study.folder.run(run.path))
         try:
             conditions = study.table.conditions[run.path]
-            all_metrics.append(read(files, run, study.data, conditions))
-            all_files.append(files)
+            all_metrics.append(read(folder, run, study.data, conditions))
+            folders.append(folder)
         except ValueError as error:
             if not study.missing:
                 raise
             print(error)
             missing.append(run.path)
-    pairs = list(zip(all_metrics, all_files, strict=True))
-    measured = [metrics.measured(run, files, study.facts.metrics) for run, files in pairs]
+    pairs = list(zip(all_metrics, folders, strict=True))
+    measured = [metrics.measured(run, folder, study.facts.metrics) for run, folder in pairs]
     names = ("epochs", "staleness", "classes", "outputs", "confusion")
     frames = {name: getattr(tidy, name)(all_metrics) for name in names} | {
         "runs": tidy.runs(all_metrics, measured),
-        "utilisation": of_all(pairs, utilisation),
+        "utilisation": of_all(pairs, lambda run, _: utilisation(run)),
         "candidates": selection.candidates(study, all_metrics, measured),
         "missing": pd.DataFrame({"run": missing, "log": [study.log(path) for path in missing]}),
     }
-    folders = {run.dataset.label: Path(study.data) / run.dataset.label for run in study.runs}
-    datasets = {label: _datasets[at] for label, at in folders.items() if at in _datasets}
+    places = {run.dataset.label: Path(study.data) / run.dataset.label for run in study.runs}
+    datasets = {label: _datasets[at] for label, at in places.items() if at in _datasets}
     frames["predictions"] = with_groups(predictions_of_all(pairs), datasets)
     frames["runs"] = frames["runs"].merge(_test_samples(frames["predictions"]), "left", tidy.RUN)
-    return selection.by_family(study, frames) | {"datasets": datasets}
+    return frames | {"datasets": datasets}
 
 
-def read(
-    files: RunFolder | StoredRun, run: Run, data_folder: str | Path, conditions: Conditions
-) -> dict[str, Any]:
+def read(folder: Path, run: Run, data_folder: str | Path, conditions: Conditions) -> dict[str, Any]:
     """Read the metrics of a run.
 
     Args:
-        files: of the run.
+        folder: of the run.
         run: the run to which they should belong.
         data_folder: where the prepared datasets are.
         conditions: required by the study.
@@ -74,7 +70,7 @@ def read(
             would have trained such runs again; this guards reports made by hand from copied
             results.
     """
-    metrics = run_files.metrics(files)
+    metrics = run_files.metrics(folder)
     actual = metrics["identity"]
     different = identity.differences(actual, wanted_identity(run, data_folder, actual))
     different += fingerprint.changed(metrics["loaded"])
@@ -84,8 +80,8 @@ def read(
         different.append("exclusive")
     if different:
         raise ValueError(
-            f"{files} belongs to another run than the config's; different: {', '.join(different)}. "
-            "Delete it to train again"
+            f"{folder} belongs to another run than the config's; different: "
+            f"{', '.join(different)}. Delete it to train again"
         )
     return metrics
 
@@ -124,22 +120,22 @@ def _dataset_and_folds(run: Run, folder: Path) -> tuple[storage.Dataset, np.ndar
 
 
 def of_all(
-    runs: Iterable[tuple[dict[str, Any], RunFolder | StoredRun]],
-    read: Callable[[dict[str, Any], RunFolder | StoredRun], pd.DataFrame],
+    runs: Iterable[tuple[dict[str, Any], Path]],
+    read: Callable[[dict[str, Any], Path], pd.DataFrame],
 ) -> pd.DataFrame:
-    """Concatenate read(run, files) of all runs, with columns that name the run.
+    """Concatenate read(run, folder) of all runs, with columns that name the run.
 
     Args:
-        runs: (metrics, files) of each run, see read().
+        runs: (metrics, folder) of each run, see read().
     """
     return pd.concat(
-        pd.DataFrame(tidy.identify(run), index=[0]).merge(read(run, files), how="cross")
-        for run, files in runs
+        pd.DataFrame(tidy.identify(run), index=[0]).merge(read(run, folder), how="cross")
+        for run, folder in runs
     )
 
 
 def predictions_of_all(
-    runs: Iterable[tuple[dict[str, Any], RunFolder | StoredRun]],
+    runs: Iterable[tuple[dict[str, Any], Path]],
 ) -> pd.DataFrame:
     """Return metrics.predictions() of all runs, with probabilities in float64.
 
@@ -182,6 +178,10 @@ def _digest(samples: pd.Series) -> str:
     return sha256(np.sort(samples.to_numpy()).tobytes()).hexdigest()[:12]
 
 
-def utilisation(run: dict[str, Any], files: RunFolder | StoredRun) -> pd.DataFrame:
-    """Read the CPU seconds of a run over time."""
-    return pd.read_csv(io.BytesIO(run_files.checked(files, run, "utilisation.csv")))
+def utilisation(run: dict[str, Any]) -> pd.DataFrame:
+    """Return the CPU seconds of a run over time, in all sessions so far, from its metrics."""
+    rows, before = [], 0.0
+    for number, session in enumerate(run["sessions"], start=1):
+        rows += [(number, time, before + cpu) for time, cpu in session["trace"]]
+        before += session["cpu_seconds"]
+    return pd.DataFrame(rows, columns=["session", "time", "cpu_seconds"])

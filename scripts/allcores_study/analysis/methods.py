@@ -66,13 +66,6 @@ CORRECTED_TEST = """@article{nadeau-bengio,
   pages   = {239--281},
   year    = {2003}
 }"""
-OPTUNA = """@inproceedings{optuna,
-  author    = {Akiba, Takuya and Sano, Shotaro and Yanase, Toshihiko and others},
-  title     = {Optuna: A Next-generation Hyperparameter Optimization Framework},
-  booktitle = {Proceedings of the 25th ACM SIGKDD International Conference on Knowledge Discovery
-               and Data Mining},
-  year      = {2019}
-}"""
 
 
 def table(
@@ -295,7 +288,7 @@ def _selections(
         is_ordered = rows.loc[rows["dataset"] == dataset, "ordered"].any()
         inner = f"{folds} inner folds" if is_ordered else f"{folds}-fold cross-validation"
         inner += ", each scored after training on the earlier ones" * bool(is_ordered)
-        of_candidates = [run for run in runs if run.model.label in {*of_model["candidate"]}]
+        of_candidates = [run for run in runs if run.model.label == model]
         is_held_back = any(run.validation for run in of_candidates)
         number = of_model.groupby(list(tidy.RUN), dropna=False).size().max()
         drawn = dict(facts.drawn).get(model, "")
@@ -304,10 +297,6 @@ def _selections(
             f"the best mean {facts.metric} in {inner} of the training set",
             f"then trained on all of it{' except its validation part' * is_held_back}",
         ]
-        if of_model["rung"].max() > 1:
-            of_whole = of_model.loc[~of_model["pruned"].astype(bool), "rung"]
-            most = "up to " if of_whole.nunique() > 1 else ""  # rounds of a search differ in size
-            parts.append(f"successive halving with {most}{of_model['rung'].max():.0f} rungs")
         where = f" on {dataset}" if chosen["dataset"].nunique() > 1 else ""
         yield f"choice: {model}{where}", "; ".join(parts)
 
@@ -346,9 +335,9 @@ def _timing(rows: pd.DataFrame, is_timed: bool) -> Iterator[tuple[str, str]]:
         parts.append("each process pinned to its own cores")
     yield "machine's use", "; ".join(parts)
     networks = rows[rows["schedule"] != grid.NO_SCHEDULE.label]
-    recipes = networks[["model", "precision", "memory_format", "threads_used"]].drop_duplicates()
-    if len(recipes):
-        listed = "; ".join(map(_recipe, recipes.groupby("model", sort=False)))
+    computed = networks[["model", "precision", "memory_format", "threads_used"]].drop_duplicates()
+    if len(computed):
+        listed = "; ".join(map(_computed_in, computed.groupby("model", sort=False)))
         yield "precision, memory format", listed
 
 
@@ -375,7 +364,7 @@ def _machines(rows: pd.DataFrame) -> Iterator[tuple[str, str]]:
     yield "trained", " to ".join(dict.fromkeys(days))
 
 
-def _recipe(group: tuple[str, pd.DataFrame]) -> str:
+def _computed_in(group: tuple[str, pd.DataFrame]) -> str:
     model, rows = group
     pairs = zip(rows["precision"], rows["memory_format"].str.replace("_", " "), strict=True)
     formats = dict.fromkeys(map(comma_separated, pairs))
@@ -396,13 +385,12 @@ def _commit() -> str:
     return subprocess.run(command, capture_output=True, text=True).stdout.strip()
 
 
-def bibtex(frames: dict[str, pd.DataFrame], runs: list[Run], searches: bool) -> str:
+def bibtex(frames: dict[str, pd.DataFrame], runs: list[Run]) -> str:
     """Return the entries of what a study used.
 
     Args:
         frames: name of a tidy CSV or table -> its frame.
         runs: of the study.
-        searches: whether a sampler suggested candidates.
     """
     is_cross_validated = any(run.folds for run in runs)
     is_compared = any(len(frames.get(name, ())) for name in ("models_table", "comparison_table"))
@@ -412,6 +400,5 @@ def bibtex(frames: dict[str, pd.DataFrame], runs: list[Run], searches: bool) -> 
         TORCH: not all(run.is_estimator for run in runs),
         SCIKIT_LEARN: is_cross_validated or any(run.is_estimator for run in runs),
         CORRECTED_TEST: is_compared,
-        OPTUNA: searches,
     }
     return "\n\n".join(entry for entry, is_used in used.items() if is_used)

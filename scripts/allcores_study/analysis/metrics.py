@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from allcores_study.config import fit, registry
-from allcores_study.records.run_files import checked
+from allcores_study.config import grid, registry, scoring
+from allcores_study.records.run_files import PREDICTIONS, checked
+from allcores_study.tasks import base as tasks
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from pathlib import Path
 
-    from allcores_study.records.run_files import RunFolder, StoredRun
+    import pandas as pd
 
     Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -115,17 +116,11 @@ ACCURACY = Metric.of("accuracy")
 def of_study(config: dict[str, Any], study: str) -> tuple[Metric, ...]:
     """Return the metrics of a study, the leading one first."""
     settings = config["studies"][study]
-    task = fit.task_of_study(config, settings).constants
-    usual = task["METRICS"]
-    first = settings["datasets"][0]
-    if task["IS_SCALED"] and fit.count_numbers(config, first) > 1:
-        usual = usual[:1]  # the others have units, so their mean has no meaning
-    if task["TARGETS"] == "classes" and fit.count_classes(config, first) == 2:
-        usual = (*usual, "roc_auc")
-    return tuple(map(Metric.of, settings.get("metrics", usual)))
+    datasets = [grid.choice(config, "datasets", label) for label in settings["datasets"]]
+    return tuple(map(Metric.of, scoring.metrics_of(settings, datasets)))
 
 
-def predictions(run: dict[str, Any], files: RunFolder | StoredRun) -> pd.DataFrame:
+def predictions(run: dict[str, Any], folder: str | Path) -> pd.DataFrame:
     """Read the predictions of a run.
 
     The columns are sample, true, predicted, and scores or probabilities of classes and labels. For
@@ -139,19 +134,19 @@ def predictions(run: dict[str, Any], files: RunFolder | StoredRun) -> pd.DataFra
     """
     import pandas as pd  # only now: the workflow, which needs only names, does without
 
-    frame = pd.read_parquet(io.BytesIO(checked(files, run, "predictions.parquet")))
+    frame = pd.read_parquet(io.BytesIO(checked(folder, run, PREDICTIONS)))
     names = run["output_names"]
     return frame.assign(output=[names] * len(frame)) if names else frame
 
 
 def measured(
-    run: dict[str, Any], files: RunFolder | StoredRun, metrics: Sequence[Metric]
+    run: dict[str, Any], folder: str | Path, metrics: Sequence[Metric]
 ) -> dict[str, float]:
     """Return name -> value of each metric of a run; NaN if it diverged or the value is undefined.
 
     Args:
         run: content of its metrics.json.
-        files: read only for metrics that the record lacks.
+        folder: of the run; read only for metrics that the record lacks.
         metrics: in the order of the result, the leading one first.
     """
     names = [metric.name for metric in metrics]
@@ -160,7 +155,7 @@ def measured(
     values = {name: run[name] for name in names if name in run}
     missing = [metric for metric in metrics if metric.name not in values]
     if missing:
-        arguments = arguments_of(predictions(run, files))
+        arguments = arguments_of(predictions(run, folder))
         values |= {metric.name: metric.measure(*arguments) for metric in missing}
     return {name: math.nan if values[name] is None else values[name] for name in names}
 
@@ -178,20 +173,16 @@ def arguments_of(frame: pd.DataFrame) -> tuple[np.ndarray | None, ...]:
 
 
 def probabilities(frame: pd.DataFrame) -> np.ndarray | None:
-    """Return the probabilities of the classes or labels, (n, outputs); None: there are none.
-
-    An estimator gives them itself. For a network they are the softmax of its scores, or the sigmoid
-    for labels, in float64.
+    """Return tasks.base.probabilities() of a frame.
 
     Args:
         frame: predictions() of one model.
     """
-    if "probabilities" in frame and frame["probabilities"].notna().all():
-        return np.stack(frame["probabilities"])
-    if "scores" not in frame:
-        return None
-    scores = np.stack(frame["scores"]).astype(np.float64)
-    if frame["predicted"].dtype == object:  # lists of labels
-        return 1 / (1 + np.exp(-scores))
-    powers = np.exp(scores - scores.max(axis=1, keepdims=True))
-    return powers / powers.sum(axis=1, keepdims=True)
+    names = [name for name in ("probabilities", "scores") if name in frame]
+    given = [name for name in names if frame[name].notna().all()]
+    predicted = frame["predicted"].to_numpy()
+    is_list = predicted.dtype == object
+    columns = {name: np.stack(frame[name]) for name in given}
+    return tasks.probabilities(
+        {"predicted": np.stack(predicted) if is_list else predicted, **columns}
+    )

@@ -35,7 +35,6 @@ from typing import TYPE_CHECKING, Any
 from allcores_study.analysis import metrics
 from allcores_study.analysis.metrics import ACCURACY, Metric
 from allcores_study.config import component, fit, grid, registry, schema, sweeps
-from allcores_study.config.run import AUTO
 
 if TYPE_CHECKING:
     from allcores_study.config.component import Component
@@ -94,7 +93,7 @@ class Facts:
         curve: the metric that is known for every epoch.
         stratified: see tasks/base.py.
         drawn: (label, how its candidates were drawn, in words) for each swept model with a
-            `sample` or `search`.
+            `sample`.
         base: the baseline with its number of cores: "serial on 1 core".
         alone: the strategies that compute exactly what serial does if there is one worker.
     """
@@ -184,7 +183,7 @@ def facts_of(config: dict[str, Any], study: str) -> Facts:
         drawn=tuple(
             (label, sweeps.how_drawn(entry))
             for label, entry in config.get(schema.WRITTEN, {}).items()
-            if {sweeps.SAMPLE, sweeps.SEARCH} & set(entry)
+            if sweeps.SAMPLE in entry
         ),
         alone=tuple(
             choice.label for choice in grid.strategies(config, settings) if _is_serial_alone(choice)
@@ -197,10 +196,8 @@ def _fewest_cores(config: dict[str, Any], settings: dict[str, Any], baseline: st
     cores = [
         (workers + servers) * threads
         for strategy, _, workers, servers, threads in grid.layouts(config, settings)
-        if strategy.label == baseline and threads != AUTO
+        if strategy.label == baseline
     ]
-    if not cores:
-        return "its fewest cores"
     return "1 core" if min(cores) == 1 else f"{min(cores)} cores"
 
 
@@ -348,9 +345,6 @@ CONDITIONS = {
     "target_accuracy": lambda config, settings: "target_accuracy" in settings,
     "swept": lambda config, settings: any(
         model in config.get(schema.SWEPT, {}) for model in settings["models"]
-    ),
-    "searched": lambda config, settings: any(
-        "search" in config.get(schema.SWEPT, {}).get(model, {}) for model in settings["models"]
     ),
     "swept_widely": _is_swept_widely,
     "selects": lambda config, settings: "select" in settings,

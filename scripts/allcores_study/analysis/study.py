@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import hashlib
 import json
@@ -14,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from allcores.files import read_json, sha256
 from allcores_study.analysis import products
-from allcores_study.config import fit, registry, schema, sweeps
+from allcores_study.config import fit, grid, registry, schema, sweeps
 from allcores_study.config.run import digest
 from allcores_study.data import storage
 from allcores_study.records import fingerprint
 from allcores_study.records.identity import Record
 
 if TYPE_CHECKING:
-    from allcores_study.config.candidates import Selection
     from allcores_study.config.grid import Table
     from allcores_study.config.run import Run
     from allcores_study.records.results_folder import ResultsFolder
@@ -87,40 +85,22 @@ class Study:
         return self.folder.dataset("")
 
     @property
-    def selections(self) -> list[Selection]:
-        return self.table.selections_of(self.listed_as)
-
-    @property
     def paths(self) -> list[str]:
-        """Paths of the runs; if the study selects, of the final runs known so far."""
-        if self.selections:
-            return [path for path in map(self.folder.chosen_path, self.selections) if path]
         return self.table.studies[self.listed_as]
 
     @property
-    def runs(self) -> list[Run]:
-        return [self.table.runs[path] for path in self.paths]
+    def selects(self) -> bool:
+        return "select" in self.config["studies"][self.name]
 
-    def label_of(self, run: Run) -> str:
-        """Return the label of a run's model: that of the sweep, if its candidate was chosen."""
-        return self.table.family(run) if self.selections else run.model.label
+    @property
+    def runs(self) -> list[Run]:
+        """Its runs; chosen ones have the settings of the candidate that was chosen."""
+        return [self.folder.run_at(self.table, path) for path in self.paths]
 
     @property
     def missing(self) -> list[str]:
         """Paths of failed runs, if the invocation continues without them."""
         return self.table.missing.get(self.listed_as, [])
-
-    @property
-    def named_runs(self) -> list[Run]:
-        """As `runs`; candidates of a search are named by their values, not by their numbers."""
-        labels = {}
-        for selection in (one for one in self.selections if one.search):
-            choice: Any = self.folder.choice_made(selection)
-            (kept,) = choice["kept"]
-            values = choice["candidates"][kept]["values"]
-            path = selection.final[kept]
-            labels[path], _ = sweeps.candidate(self.config, selection.family, values)
-        return [_relabelled(run, labels.get(run.path, run.model.label)) for run in self.runs]
 
     @property
     def config_part(self) -> dict[str, Any]:
@@ -140,10 +120,11 @@ class Study:
             for section in ("datasets", "models", "schedules", "strategies")
         }
         parts |= {"studies": studies}
+        usual = schema.defaults()
         parts |= {
             key: self.config[key]
-            for key, default in schema.defaults().items()
-            if self.config.get(key, default) != default
+            for key in (*usual, *grid.FOR_ALL_MODELS)
+            if self.config.get(key, usual.get(key)) != usual.get(key)
         }
         return {key: value for key, value in parts.items() if value != {}}
 
@@ -170,10 +151,8 @@ class Study:
         return infos
 
     def log(self, path: str) -> str | None:
-        """Return the log of a run, or of a selection that failed; None: it does not exist."""
-        if run := self.table.runs.get(path):
-            return log_of_failure(self.folder, run)
-        return self.folder.log("select_candidate", path)
+        """Return the log of a run that failed; None: it does not exist."""
+        return log_of_failure(self.folder, self.table.runs[path])
 
     @property
     def predictions(self) -> str:
@@ -219,8 +198,8 @@ class Study:
     @property
     def made_of(self) -> str:
         """A digest of everything that decides the content of these files."""
-        choices = [self.folder.selection(selection.path) for selection in self.selections]
-        read = [*choices, *self.csvs_of_other.values()]
+        chosen = [path for path in self.paths if path in self.table.selections]
+        read = [*map(self.folder.selection, chosen), *self.csvs_of_other.values()]
         results = self.folder.digests_of_results(self.paths)
         parts = [self.known, results, {file: self._digest(file) for file in read}]
         return digest(json.dumps(parts, sort_keys=True))
@@ -265,17 +244,14 @@ class Study:
         )
 
 
-def _relabelled(run: Run, label: str) -> Run:
-    return dataclasses.replace(run, model=dataclasses.replace(run.model, label=label))
-
-
 def log_of_failure(folder: ResultsFolder, run: Run) -> str | None:
     """Return the log with the reason why a run has no results; None: there is none.
 
     It is the log of the run, of its shared job, or of its dataset if that was not prepared.
     """
     jobs = Path(folder.call_file("")).glob("*/[0-9]*.json")
-    shared = [job.with_suffix(".log") for job in jobs if _is_among(run.path, job)]
+    output = folder.run(run.path)
+    shared = [job.with_suffix(".log") for job in jobs if _is_among(output, job)]
     logs = [
         folder.log("train", run.path),
         *sorted(map(str, filter(Path.exists, shared)), reverse=True),
@@ -285,9 +261,9 @@ def log_of_failure(folder: ResultsFolder, run: Run) -> str | None:
     return next(filter(None, logs), None)
 
 
-def _is_among(path: str, job: Path) -> bool:
-    """Return whether the run with a path is in a shared job, given the job's file."""
+def _is_among(output: str, job: Path) -> bool:
+    """Return whether the run with a folder is in a shared job, given the job's file."""
     try:
-        return path in read_json(job)["runs"]
+        return output in [values["output"] for values in read_json(job)["runs"]]
     except (OSError, ValueError, KeyError):  # another invocation deletes it
         return False

@@ -70,8 +70,7 @@ def identify(metrics: dict[str, Any]) -> dict[str, Any]:
 
 def identity_of(study: Study, run: Run) -> dict[str, Any]:
     """Return what names a Run in the frames of its study, as identify() does."""
-    identity = identify({"settings": json.loads(run.to_json())})
-    return identity | {"model": study.label_of(run)}
+    return identify({"settings": json.loads(run.to_json())})
 
 
 def runs(all_metrics: list[dict[str, Any]], measured: list[dict[str, float]]) -> pd.DataFrame:
@@ -86,9 +85,9 @@ def runs(all_metrics: list[dict[str, Any]], measured: list[dict[str, float]]) ->
         | measures
         | {
             "cores": _cores(metrics),
-            "threads_used": metrics["recipe"]["threads_per_worker"],
-            "precision": metrics["recipe"]["precision"],
-            "memory_format": metrics["recipe"]["memory_format"],
+            "threads_used": metrics["settings"]["threads_per_worker"],
+            "precision": metrics["settings"]["precision"],
+            "memory_format": metrics["settings"]["memory_format"],
             "stacked": metrics["stacked"],
             "loss": metrics["loss"],
             "train_samples": metrics["train_samples"],
@@ -130,7 +129,8 @@ def _diverged(metrics: dict[str, Any]) -> str | None:
     if where is None:
         return None
     step = "" if where["step"] is None else f", step {where['step']}"
-    return f"epoch {where['epoch']}{step}, learning rate {where['lr']:.3g}"
+    rate = "" if where["lr"] is None else f", learning rate {where['lr']:.3g}"  # an estimator
+    return f"epoch {where['epoch']}{step}{rate}"
 
 
 def epochs(all_metrics: list[dict[str, Any]]) -> pd.DataFrame:
@@ -321,4 +321,4 @@ def varying(frame: pd.DataFrame, columns: Iterable[str] = SETTINGS) -> list[str]
 
 def _cores(metrics: dict[str, Any]) -> int:
     processes = metrics["settings"]["workers"] + metrics["settings"]["servers"]
-    return processes * metrics["recipe"]["threads_per_worker"]
+    return processes * metrics["settings"]["threads_per_worker"]

@@ -173,11 +173,9 @@ def _write_report(study: Study, frames: dict[str, Any], again: str) -> list[str]
             {"name": name, "blocks": [block for block in others if block["section"] == name]}
             for name in _section_names(leading, others)
         ],
-        methods=methods.table(frames, study.named_runs, facts, study.infos),
+        methods=methods.table(frames, study.runs, facts, study.infos),
         config=yaml.safe_dump(study.config_part, sort_keys=False),
-        citation=methods.bibtex(
-            frames, study.named_runs, any(selection.search for selection in study.selections)
-        ),
+        citation=methods.bibtex(frames, study.runs),
         again=again,
     )
     Path(study.page).write_text(page)

@@ -1,30 +1,26 @@
-"""What the rules of train.smk call: the inputs of each run, and the resources it takes."""
+"""What the rules of train.smk call: the runs of each job, its inputs, and its resources."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from snakemake.io import ancient
 
-from allcores.files import read_json, write_json
 from allcores_study import programs
 from allcores_study.campaign import commands, warm_start
 from allcores_study.campaign import snakemake_internals as internals
 from allcores_study.campaign.warm_start import TORCH
-from allcores_study.config import candidates
-from allcores_study.config.candidates import Slot
-from allcores_study.config.run import AUTO, PATH
+from allcores_study.config.run import PATH
 from allcores_study.planning import dealing
-from allcores_study.training import recipes
+from allcores_study.training import run_request
+from allcores_study.training.run_request import RunRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable
 
     from snakemake.iocontainers import InputFiles, OutputFiles, ResourceList, Wildcards
 
@@ -32,125 +28,126 @@ if TYPE_CHECKING:
     from allcores_study.config.run import Run
 
 PROGRAM = programs.PROGRAMS / "train.py"
-# Set by profiles/allocation.sh: the memory of the largest of its nodes.
-NODE_MB = "ALLCORES_NODE_MB"
 # For the two processes of Snakemake in a submitted job.
 SNAKEMAKE_MB = 300
 
 
 class RunJobs:
-    """The runs of a config as jobs, looked up by the wildcards of their paths.
+    """The runs of a config as jobs, looked up by the wildcards of their marks.
 
     Args:
         call: the invocation.
     """
 
     def __init__(self, call: Call) -> None:
-        self.call, self.config, self.table, self.folder = call, call.config, call.table, call.folder
-        self.estimates, self.cores = call.estimates, call.cores_of_a_run
+        self.call, self.table, self.folder = call, call.table, call.folder
+        self.cores = call.local_cores
         self.turns = call.table.turns()
-        # Number of a shared job -> paths of its runs, or Slots.
-        self.members: dict[str, Sequence[str | Slot]] = {}
-        # Path of a run that this invocation trains, or a Slot -> its mark, see request().
-        self.mark_of: dict[str | Slot, str] = {}
+        self.members: dict[str, list[str]] = {}  # number of a shared job -> paths of its runs
+        self.mark_of: dict[str, str] = {}  # path of a run that this invocation trains -> its mark
 
-    def with_recipe(self, wildcards: Wildcards) -> Run:
-        """Return the run for which the recipe of these wildcards is measured."""
-        return self.call.ledger.run_of_recipe[self.folder.recipe.format(**wildcards)]
+    # Which runs a job trains.
 
-    def cores_of_recipe(self, wildcards: Wildcards) -> int:
-        return self.call.ledger.cores_of_recipe(self.with_recipe(wildcards))
+    def request(self, paths: Iterable[str]) -> list[str]:
+        """Return the marks of runs.
 
-    @property
-    def node_mb(self) -> int:
-        """The memory of a node of the allocation, in MB; unlimited without an allocation."""
-        return int(os.environ.get(NODE_MB, 10**9))
-
-    def memory_of_recipe(self, wildcards: Wildcards, attempt: int) -> int:
-        needed = self._memory_mb(self.with_recipe(wildcards), attempt)
-        return max(needed, min(2 * needed, self.node_mb))
-
-    def minutes_of_recipe(self, wildcards: Wildcards, attempt: int) -> int:
-        return attempt * self.estimates.minutes([self.with_recipe(wildcards)])
-
-    def calibrate_command(self, wildcards: Wildcards, output: OutputFiles) -> str:
-        """Return the command that runs scripts/calibrate.py, for the shell."""
-        run = self.with_recipe(wildcards)
-        return commands.quoted(
-            *self._call(PROGRAM.with_name("calibrate.py")),
-            *["--settings", run.to_json()],
-            *["--data", self.folder.data(run)],
-            *["--output", self.call.ledger.recipe_file(run)],
-            *["--mark", output[0]],
-        )
-
-    def _call(self, program: Path) -> list[Any]:
-        if self.call.launcher:
-            return warm_start.command_on_a_node(program)
-        return warm_start.command(program, self.call.warm(TORCH))
-
-    @property
-    def cluster_resources(self) -> dict[str, Callable[..., int | str]]:
-        """The resources besides cores: runs are packed by them, and a cluster is asked for them.
-
-        An exclusive run gets a node to itself. Only what is needed is included, because each
-        function that Snakemake calls slows down every dry run.
+        Runs that are not valid are trained, in jobs of their own or in shared jobs, which have a
+        mark each. Valid runs that shared a job have none.
         """
-        needs: dict[str, Callable[..., int | str]] = {"mem_mb": self.memory_mb}
-        if self.call.launcher or not self.cores:
-            needs |= {"runtime": self.minutes}
-        if self.call.launcher:
-            needs |= {"nodes": self.nodes}
-        elif any(run.nodes > 1 for run in self.table.runs.values()):
-            needs |= {"nodes": self.nodes, "mpi": self.launcher, "tasks": self.nodes}
-        return needs | ({"slurm_extra": self.slurm_extra} if self.table.exclusive else {})
+        paths = list(dict.fromkeys(paths))
+        new = [path for path in paths if path not in self.mark_of and self._is_to_train(path)]
+        if new:
+            self.call.try_out_models()
+        # What waits for a choice is never in a job with what that choice waits for.
+        for is_chosen in (False, True):
+            self._deal([path for path in new if (path in self.table.selections) == is_chosen])
+        marks = [self.mark_of.get(path) or self.call.ledger.run(path) for path in paths]
+        return list(dict.fromkeys(filter(None, marks)))
 
-    def slurm_extra(self, wildcards: Wildcards) -> str:
-        return self.options_of_sbatch if self.is_exclusive(wildcards) else self.of_profile
+    def _is_to_train(self, path: str) -> bool:
+        return self.is_forced or not self.call.ledger.is_valid(path)
 
     @functools.cached_property
-    def of_profile(self) -> str:
-        """The sbatch options that a profile gives all jobs."""
-        return internals.default_text(self.call.workflow, "slurm_extra")
+    def is_forced(self) -> bool:
+        """Whether all runs are to be retrained, also those that Snakemake does not know."""
+        forced = internals.forced_rules(self.call.workflow)
+        return forced is None or not forced.isdisjoint(("train", "train_several"))
 
-    @property
-    def options_of_sbatch(self) -> str:
-        """The sbatch options of a job that needs a node to itself."""
-        return f"--exclusive {self.of_profile}".strip()
+    def _deal(self, paths: list[str]) -> None:
+        """Decide which runs share jobs, and write the files of these."""
+        runs, most_jobs = [*map(self.call.estimates.run_at, paths)], internals.jobs_at_once
+        given = self.call.config, self.cores, most_jobs(self.call.workflow) or 1
+        for job in dealing.jobs_of(runs, self.call.estimates, *given) if runs else ():
+            members = [run.path for run in job]
+            if len(members) == 1:
+                self.mark_of[members[0]] = self.call.ledger.run_to_train(members[0])
+                continue
+            number = str(len(self.members))
+            self.members[number] = members
+            mark = self.folder.shared_job(self.call.name, number, "done")
+            self.mark_of |= dict.fromkeys(members, mark)
+            if self.call.executes:
+                file = self.folder.shared_job(self.call.name, number, "json")
+                run_request.write(file, self.folder.path, list(map(self.request_of, members)))
 
-    def nodes(self, wildcards: Wildcards) -> int:
-        return self._runs(wildcards)[0].nodes
+    def paths(self, wildcards: Wildcards) -> list[str]:
+        """Return the paths of the runs of a job."""
+        if not hasattr(wildcards, "number"):
+            return [PATH.format(**wildcards)]
+        if self.call.is_main:
+            return self.members[wildcards.number]
+        return [request.run.path for request in run_request.read(self._job_file(wildcards))[1]]
 
-    def launcher(self, wildcards: Wildcards) -> str:
-        """Return what starts a program on all nodes of a cluster's job; "" if there is one node."""
-        return "srun" if self.nodes(wildcards) > 1 else ""
+    def _runs(self, wildcards: Wildcards) -> list[Run]:
+        """Return the runs of a job; for a chosen one, the candidate with the most work."""
+        return list(map(self.call.estimates.run_at, self.paths(wildcards)))
 
-    def is_exclusive(self, wildcards: Wildcards) -> bool:
-        return self.table.conditions[self._runs(wildcards)[0].path].exclusive
+    def _job_file(self, wildcards: Wildcards) -> str:
+        if hasattr(wildcards, "number"):
+            return self.folder.shared_job(wildcards.call, wildcards.number, "json")
+        return self.folder.job(PATH.format(**wildcards), "json")
+
+    def request_of(self, path: str) -> RunRequest:
+        """Return the request to train the run at a path."""
+        run, config = self.table.runs[path], self.call.config
+        data = Path(self.folder.data(run))
+        selections = self.table.selections_of_inner.get(path, ())
+        return RunRequest(
+            run=run,
+            data_folder=data,
+            # Not an output: Snakemake deletes those of a failed job, and the run resumes from this.
+            checkpoint_folder=Path(self.folder.checkpoints(run)),
+            output=Path(self.folder.run(path)),
+            fold_file=data / run.folds_file if run.folds_file else None,
+            selection=self.table.selections.get(path),
+            metrics=tuple(dict.fromkeys(name for one in selections for name in one.metrics)),
+            conditions=self.table.conditions[path],
+            cores_of_call=self.cores,
+            oversubscribe=path in self.table.oversubscribe,
+            pinning=config["pinning"],
+            timeout=config["timeout"],
+            save_every=60 * config["checkpoint_minutes"],
+        )
+
+    # What Snakemake asks of a job.
 
     def inputs(self, wildcards: Wildcards) -> list[str]:
-        """Return the marks of what is made before the runs of a job begin.
+        """Return the marks of what is made before a job begins: data, and inner runs to compare.
 
-        These are their data, what `auto` stands for, and the choices whose slots they are in. A
-        valid run does not wait for what is missing: if its data were rebuilt, Snakemake would
+        A valid run does not wait for what is missing: if its data were rebuilt, Snakemake would
         retrain it.
         """
         if not self.call.is_main:  # a submitted job, for which everything has been made
             return []
         marks: dict[str, None] = {}
-        ledger = self.call.ledger
-        for member in self._members(wildcards):
-            run = self._run_of(member)
-            needed = [*ledger.data(run), ledger.recipe(run)]
-            if isinstance(member, Slot):
-                choice = self.table.choices[member.choice]
-                paths = choice.paths_possible(member).values()
-                # What another job trains anyway is not trained twice.
-                needed += [ledger.choice(choice), *map(self.mark_of.get, paths)]
-            elif ledger.are_valid([member]):
-                needed = [mark for mark in needed if mark and Path(mark).exists()]
-            marks |= dict.fromkeys(filter(None, needed))
-        return list(map(ancient, marks))
+        for path in self.paths(wildcards):
+            needed = self.call.ledger.data(self.table.runs[path])
+            if selection := self.table.selections.get(path):
+                needed += self.request(selection.compared)
+            if self.call.ledger.is_valid(path):
+                needed = [mark for mark in needed if Path(mark).exists()]
+            marks |= dict.fromkeys(needed)
+        return self.as_inputs(marks)
 
     def as_inputs(self, marks: Iterable[str | None]) -> list[str]:
         """Return the inputs of what is made of runs.
@@ -160,194 +157,51 @@ class RunJobs:
         found = filter(None, marks)
         return list(found if self.is_forced else map(ancient, found))
 
-    @functools.cached_property
-    def is_forced(self) -> bool:
-        """Whether all runs are to be retrained.
+    def command(self, wildcards: Wildcards, output: OutputFiles, resources: ResourceList) -> str:
+        """Return the command that runs scripts/train.py for a job, for the shell."""
+        file, run = self._job_file(wildcards), self._runs(wildcards)[0]
+        is_alone = not hasattr(wildcards, "number")
+        if is_alone and (self.call.executes or not self.call.is_main):
+            run_request.write(file, self.folder.path, [self.request_of(run.path)])
+        call: list[Any] = warm_start.command(PROGRAM, self.call.warm(TORCH))
+        if run.nodes > 1 and self.call.is_on_cluster:
+            call = [*commands.srun(run, resources.mem_mb), sys.executable, PROGRAM]
+        return commands.quoted(*call, "--job", file, "--mark", output[0])
 
-        Snakemake forces jobs that it knows, and valid stored runs have none. A job of a cluster
-        reads this from a file, see _members().
+    @property
+    def cluster_resources(self) -> dict[str, Callable[..., int | str]]:
+        """The resources besides cores: runs are packed by them, and a cluster is asked for them.
+
+        An exclusive run gets a node to itself. Only what is needed is included, because each
+        function that Snakemake calls slows down every dry run.
         """
-        forced = internals.forced_rules(self.call.workflow)
-        return forced is None or not forced.isdisjoint(("train", "train_several"))
+        needs: dict[str, Callable[..., int | str]] = {"mem_mb": self.memory_mb}
+        if not self.cores:
+            needs |= {"runtime": self.minutes}
+        if any(run.nodes > 1 for run in self.table.runs.values()):
+            needs |= {"nodes": self.nodes, "mpi": self.launcher, "tasks": self.nodes}
+        return needs | ({"slurm_extra": self.slurm_extra} if self.table.exclusive else {})
 
-    def request(self, members: Iterable[str | Slot]) -> list[str]:
-        """Return the marks of runs.
+    def slurm_extra(self, wildcards: Wildcards) -> str:
+        """Return the sbatch options of a job: a profile's, and a node to itself if exclusive."""
+        of_profile = internals.default_text(self.call.workflow, "slurm_extra")
+        return f"--exclusive {of_profile}".strip() if self.is_exclusive(wildcards) else of_profile
 
-        Runs that are not valid are trained, in jobs of their own or in shared jobs, which have a
-        mark each. Valid stored runs have none.
+    def nodes(self, wildcards: Wildcards) -> int:
+        return self._runs(wildcards)[0].nodes
 
-        Args:
-            members: paths of the runs, and Slots.
-        """
-        self.call.choose()
-        members = list(dict.fromkeys(members))
-        new = [m for m in members if m not in self.mark_of and self._is_to_train(m)]
-        if new:
-            self._deal(new)
-        marks = [self.mark_of.get(member) or self.call.ledger.run(member) for member in members]
-        return list(dict.fromkeys(filter(None, marks)))
+    def launcher(self, wildcards: Wildcards) -> str:
+        """Return what starts a program on all nodes of a cluster's job; "" if there is one node."""
+        return "srun" if self.nodes(wildcards) > 1 else ""
 
-    def _is_to_train(self, member: str | Slot) -> bool:
-        is_open = self.is_forced or isinstance(member, Slot)
-        return is_open or not self.call.ledger.are_valid([member])  # type: ignore[list-item]
-
-    def _deal(self, members: list[str | Slot]) -> None:
-        """Decide which of these share jobs.
-
-        If the slots of several choices may hold the same run, they share a job, which trains it
-        once.
-        """
-        self.call.try_out_models()
-        self._deal_out([member for member in members if not isinstance(member, Slot)])
-        all_slots = [member for member in members if isinstance(member, Slot)]
-        for slots in candidates.by_rung(all_slots, self.table.selections, self.table.runs):
-            alone = []
-            for group in candidates.overlapping(slots, self.table.choices):
-                if len({slot.choice for slot in group}) > 1:
-                    self._share(group)
-                else:
-                    alone += group
-            self._deal_out(alone)
-
-    def _deal_out(self, members: Sequence[str | Slot]) -> None:
-        """Deal out members, no two of which may be the same run."""
-        member_of = {self._named(member): member for member in members}
-        for group in self._groups(member_of):
-            self._share([member_of.pop(run.path) for run in group])
-        for path, member in member_of.items():
-            if isinstance(member, Slot):
-                self._share([member])
-            else:
-                self.mark_of[path] = self.call.ledger.run_to_train(path)
-
-    def _named(self, member: str | Slot) -> str:
-        """Return the path of a member; for a Slot, that of a candidate, distinct for each place."""
-        if isinstance(member, Slot):
-            path = self.table.choices[member.choice].path_in(member)
-            assert path is not None, "a slot has a candidate"
-            return path
-        return member
-
-    def _groups(self, member_of: dict[str, str | Slot]) -> list[list[Run]]:
-        """Return the groups of runs that share a job.
-
-        Args:
-            member_of: path -> that path, or the Slot for which the path stands. _run_of() gives the
-                run with the most work that may be in a Slot.
-        """
-        conditions, work = self.table.conditions, self.estimates.work
-        short = [
-            self.table.runs[path]
-            for path, member in member_of.items()
-            if dealing.is_short(self._run_of(member), work(self._run_of(member)), conditions[path])
-        ]
-        cores = self.call.local_cores
-        wanted = dealing.LOCAL if cores else dealing.SUBMITTED
-        wanted = dealing.STEP if self.call.launcher else wanted
-        jobs, per_job = internals.jobs_at_once(self.call.workflow), self.config.get("runs_per_job")
-        groups = dealing.deal(short, work, cores, wanted, jobs or 1, per_job)
-        return [group for group in groups if len(group) > 1]
-
-    def _share(self, members: Sequence[str | Slot]) -> None:
-        """Put members into a shared job, and record them for the process that trains them."""
-        number = str(len(self.members))
-        self.members[number] = members
-        mark = self.folder.shared_job(self.call.name, number, "done")
-        self.mark_of |= dict.fromkeys(members, mark)
-        if self.call.executes:
-            file = Path(self.folder.shared_job(self.call.name, number, "json"))
-            file.parent.mkdir(parents=True, exist_ok=True)
-            named = [dataclasses.astuple(m) if isinstance(m, Slot) else m for m in members]
-            content = {"results": self.folder.path, "members": named, "is_forced": self.is_forced}
-            write_json(file, content | {"runs": {}})
-
-    def _members(self, wildcards: Wildcards) -> Sequence[str | Slot]:
-        """Return the paths or Slots of the runs of a job."""
-        if not hasattr(wildcards, "number"):
-            return [PATH.format(**wildcards)]
-        if self.call.is_main:
-            return self.members[wildcards.number]
-        file = self.folder.shared_job(wildcards.call, wildcards.number, "json")
-        job = read_json(file)
-        self.is_forced = job["is_forced"]
-        return [Slot(*one) if isinstance(one, list) else one for one in job["members"]]
-
-    def _run_of(self, member: str | Slot) -> Run:
-        """Return the run at a path or in a Slot.
-
-        While it is not known, this is the run with the most work that may be in the Slot.
-        """
-        if self._is_known(member):
-            return self.table.runs[self._path_of(member) or self._named(member)]
-        return self.table.runs[self._largest(member.choice, member.fold)]  # type: ignore[union-attr]
-
-    def _is_known(self, member: str | Slot) -> bool:
-        """Return whether it is known which run is at a path or in a Slot."""
-        if not isinstance(member, Slot) or not self.call.is_main:
-            return True
-        return self.call.ledger.is_made(self.table.choices[member.choice])
-
-    @functools.cache  # noqa: B019
-    def _largest(self, choice: str, fold: int | None) -> str:
-        paths = self.table.choices[choice].paths_possible(Slot(choice, 0, fold)).values()
-        return max(paths, key=lambda path: self.estimates.work(self.table.runs[path]))
-
-    def _runs(self, wildcards: Wildcards) -> list[Run]:
-        """Return the runs of a job."""
-        return list(map(self._run_of, self._members(wildcards)))
-
-    def paths_of_job(self, wildcards: Wildcards) -> list[str]:
-        """Return the paths of the runs of a job that are known."""
-        known = filter(self._is_known, self._members(wildcards))
-        return list(filter(None, map(self._path_of, known)))
-
-    def _path_of(self, member: str | Slot) -> str | None:
-        is_slot = isinstance(member, Slot)
-        return self.call.selections.path_in(member) if is_slot else member  # type: ignore[arg-type, return-value]
-
-    def paths_to_train(self, wildcards: Wildcards) -> list[str]:
-        """Return the paths of the runs that a job trains.
-
-        What a choice keeps may be valid already, or be trained by another job of this invocation.
-        """
-        paths: dict[Any, None] = {}
-        for member in filter(self._is_known, self._members(wildcards)):
-            path = self._path_of(member)
-            is_member = not isinstance(member, Slot)
-            if is_member or (path and path not in self.mark_of and self._is_to_train(path)):
-                paths[path] = None
-        return list(paths)
-
-    def paths_possible(self, wildcards: Wildcards) -> Iterator[str]:
-        """Yield the paths of all runs that a job may train, before it is known which it trains."""
-        for member in self._members(wildcards):
-            if isinstance(member, Slot):
-                choice = self.table.choices[member.choice]
-                paths = choice.paths_possible(member).values()
-                # Whether suggested candidates are valid is not known yet.
-                yield from (path for path in paths if choice.search or self._is_to_train(path))
-            else:
-                yield member
-
-    def recipe_inputs(self, wildcards: Wildcards) -> list[str]:
-        """Return the mark of the dataset; [] in a job of a cluster, where the dataset exists."""
-        mark = self.call.ledger.dataset(wildcards.dataset) if self.call.is_main else None
-        return [ancient(mark)] if mark else []
+    def is_exclusive(self, wildcards: Wildcards) -> bool:
+        return self.table.conditions[self.paths(wildcards)[0]].exclusive
 
     def threads(self, wildcards: Wildcards, input: InputFiles) -> int:
-        """Return the cores of a run: on all nodes if Snakemake packs them, else on one.
-
-        An exclusive run claims every core, even if it uses fewer.
-        """
-        run = self._runs(wildcards)[0]  # all runs of a job occupy as many
-        recipe = self.call.ledger.recipe_file(run)
-        if run.threads_per_worker == AUTO and recipes.is_sound(recipe):
-            run = recipes.fill_in(run, recipe, self.call.most_cores)
-        cores = run.cores_on_node
-        on_node = cores
-        if self.is_exclusive(wildcards) and self.cores is not None:
-            on_node = self.cores
-        return on_node * (run.nodes if self.call.launcher else 1)
+        """Return the cores of a run on a node; an exclusive one claims all of them."""
+        if self.cores and self.is_exclusive(wildcards):
+            return self.cores
+        return self._runs(wildcards)[0].cores_on_node  # all runs of a job occupy as many
 
     def priority(self, wildcards: Wildcards) -> float:
         """Return the priority of a job: exclusive runs come first, in turns, then the longest.
@@ -357,81 +211,11 @@ class RunJobs:
         runs = self._runs(wildcards)
         if runs[0].path in self.turns:
             return 1e8 - self.turns[runs[0].path]
-        return math.fsum(map(self.estimates.seconds, runs))
+        return math.fsum(map(self.call.estimates.seconds, runs))
 
     def memory_mb(self, wildcards: Wildcards, attempt: int) -> int:
-        return max(self._memory_mb(run, attempt) for run in self._runs(wildcards))
-
-    def _memory_mb(self, run: Run, attempt: int) -> int:
-        needed = self.estimates.memory_mb(run) + SNAKEMAKE_MB * (self.cores is None)
-        # More after a failure, but not more than a node of the allocation has.
-        return max(needed, min(attempt * needed, self.node_mb))
-
-    def too_large(self) -> Iterator[str]:
-        """Yield a line if a run needs more memory than a node of the allocation has.
-
-        As a step it would wait forever for room, or be ended as soon as it begins.
-        """
-        needed = {path: self._memory_mb(run, 1) for path, run in self.table.runs.items()}
-        largest = max(needed, key=needed.get)  # type: ignore[arg-type]
-        if needed[largest] > self.node_mb:
-            yield (
-                f"{largest}: needs {needed[largest]} MB; SLURM gives this job {self.node_mb} MB on "
-                f"a node; submit it with --mem=0 (all of a node) or --mem={needed[largest]}"
-            )
+        needed = max(map(self.call.estimates.memory_mb, self._runs(wildcards)))
+        return attempt * (needed + SNAKEMAKE_MB * (self.cores is None))
 
     def minutes(self, wildcards: Wildcards, attempt: int) -> int:
-        return attempt * self.estimates.minutes(self._runs(wildcards))
-
-    def command(self, wildcards: Wildcards, output: OutputFiles, resources: ResourceList) -> str:
-        """Return the command that runs scripts/train.py for a run, for the shell."""
-        (run,) = self._runs(wildcards)
-        return self._command_of(run, output, resources)
-
-    def _command_of(self, run: Run, marks: Iterable[str], resources: ResourceList) -> str:
-        call = self._call(PROGRAM)
-        if run.nodes > 1 and self.call.is_on_cluster and not self.call.launcher:
-            call = [*commands.srun(run, resources.mem_mb), sys.executable, PROGRAM]
-        arguments = self._arguments(run, self.folder.run(run.path))
-        arguments += [word for mark in marks for word in ("--mark", mark)]
-        return commands.quoted(*call, *arguments)
-
-    def command_of_shared(
-        self, wildcards: Wildcards, output: OutputFiles, resources: ResourceList
-    ) -> str:
-        """Return the command that runs scripts/train.py for a shared job, for the shell.
-
-        Snakemake calls this when the job begins: by then it is known which runs are in its slots.
-        """
-        file = Path(self.folder.shared_job(wildcards.call, wildcards.number, "json"))
-        runs = [self.table.runs[path] for path in self.paths_to_train(wildcards)]
-        if self.call.executes or not self.call.is_main:
-            arguments = {
-                run.path: list(map(str, self._arguments(run, file.with_suffix("") / str(place))))
-                for place, run in enumerate(runs)
-            }
-            write_json(file, read_json(file) | {"runs": arguments})
-        if len(runs) == 1:
-            marks = [output[0], self.call.ledger.run_to_train(runs[0].path)]
-            return self._command_of(runs[0], marks, resources)
-        return commands.quoted(*self._call(PROGRAM), "--job", file, "--mark", output[0])
-
-    def _arguments(self, run: Run, output: str | Path) -> list[Any]:
-        """Return the flags with which scripts/train.py trains a run into a folder."""
-        asked = self.table.conditions[run.path]
-        return [
-            *["--settings", run.to_json()],
-            *["--data", self.folder.data(run)],
-            *(["--fold-of", f"{self.folder.data(run)}/{run.folds_file}"] if run.folds_file else []),
-            *(["--recipe", self.call.ledger.recipe_file(run)] if run.has_auto else []),
-            *(["--curves"] if asked.curves else []),
-            *(["--exclusive"] if asked.exclusive else []),
-            *([] if self.config["pinning"] else ["--no-pinning"]),
-            *(["--oversubscribe"] if run.path in self.table.oversubscribe else []),
-            *(["--cores-of-call", self.cores] if self.cores else []),
-            *["--timeout", self.config["timeout"]],
-            *["--checkpoint-minutes", self.config["checkpoint_minutes"]],
-            *["--output", output],
-            # Not an output: Snakemake deletes those of a failed job, and the run resumes from this.
-            *["--checkpoints", self.folder.checkpoints(run)],
-        ]
+        return attempt * self.call.estimates.minutes(self._runs(wildcards))

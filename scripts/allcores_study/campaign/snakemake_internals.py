@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from snakemake.jobs import Job
     from snakemake.workflow import Workflow
-    from snakemake_interface_executor_plugins.executors.base import AbstractExecutor
 
 
 def is_main_process(workflow: Workflow) -> bool:
@@ -100,21 +99,6 @@ def forced_rules(workflow: Workflow) -> set[str] | None:
     return None if settings.forceall else {str(name) for name in settings.forcerun}
 
 
-def ends_with(workflow: Workflow, rule: str) -> bool:
-    """Return whether --until names this rule alone."""
-    return set(workflow.dag_settings.until) == {rule}
-
-
-def unlock(folder: str) -> None:
-    """Remove an earlier invocation's locks of one results folder.
-
-    Snakemake's --unlock removes those of a whole project.
-    """
-    for file in Path(".snakemake", "locks").glob("*.lock"):
-        if any(line.startswith(f"{folder}/") for line in file.read_text().splitlines()):
-            file.unlink()
-
-
 def jobs_to_run(workflow: Workflow) -> list[Job]:
     """Return the jobs of an invocation that is about to begin."""
     return list(workflow.dag.needrun_jobs())
@@ -126,9 +110,25 @@ def submitted_to_slurm(workflow: Workflow, jobs: Iterable[Job]) -> list[Job]:
     return [job for job in jobs if is_submitting and not job.is_local]
 
 
-def executor(workflow: Workflow) -> AbstractExecutor:
+def executor(workflow: Workflow) -> Any:
     """Return the executor of this invocation; on SLURM, that of our plugin."""
     return workflow.scheduler._executor
+
+
+def slurm_problems(workflow: Workflow, logs: str) -> list[str]:
+    """Return lines on why jobs cannot be submitted to SLURM now; see our plugin's problems()."""
+    if workflow.executor_plugin.name != "allcores-slurm":
+        return ["executor: found slurm; expected allcores-slurm, as in profiles/slurm"]
+    import snakemake_executor_plugin_allcores_slurm as plugin
+
+    return list(plugin.problems(logs))
+
+
+def watch_slurm(workflow: Workflow, logs: str, note_state: Callable[[int, bool], object]) -> None:
+    """Tell our plugin for SLURM what depends on the invocation; see Executor.begin()."""
+    executor(workflow).begin(
+        logs, lambda: is_told_to_finish(workflow) or is_told_to_leave(workflow), note_state
+    )
 
 
 def start_at_once(workflow: Workflow) -> None:

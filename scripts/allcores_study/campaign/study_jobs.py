@@ -1,4 +1,4 @@
-"""What the rules of report.smk call: choices between candidates, and the reports of studies."""
+"""What the rules of report.smk call: the reports of studies, and their final models."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from allcores.machine import lifetime
 from allcores_study import programs
-from allcores_study.analysis import suggestions
 from allcores_study.analysis.study import Study
 from allcores_study.campaign import commands
 from allcores_study.campaign.warm_start import PANDAS
@@ -19,12 +18,9 @@ from allcores_study.serving.final_models import FinalModels
 from allcores_study.watching import closing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from snakemake.iocontainers import Wildcards
 
     from allcores_study.campaign.call import Call
-    from allcores_study.config.candidates import Selection, Slot
     from allcores_study.config.grid import Table
 
 
@@ -42,12 +38,10 @@ class StudyJob(Study):
         self.call = call
 
     def inputs(self, wildcards: Wildcards) -> list[str]:
-        """Return the marks of what is made first: other studies, data, choices and runs."""
+        """Return the marks of what is made first: other studies, data and runs."""
         marks = [job.mark for job in self._others]
         marks += map(self.call.ledger.dataset, self.config["studies"][self.name]["datasets"])
-        marks += map(self.call.ledger.choice, self.selections)
-        paths = [] if self.selections else self.paths
-        marks += self.call.runs.request([*paths, *self.call.selections.members(self.selections)])
+        marks += self.call.runs.request(self.call.table.paths_of(self.listed_as))
         return self.call.runs.as_inputs(marks)
 
     @property
@@ -103,88 +97,12 @@ class FinalJob(FinalModels, StudyJob):
         return [*super().arguments(again), "--final"]
 
 
-class SelectionJobs:
-    """The choices between candidates as jobs, looked up by the paths of their Selections.
-
-    Args:
-        call: the invocation.
-    """
-
-    def __init__(self, call: Call) -> None:
-        self.call, self.config, self.table, self.folder = call, call.config, call.table, call.folder
-
-    def inputs(self, wildcards: Wildcards) -> list[str]:
-        """Return the marks of the choice before, and of the runs that are compared."""
-        selection = self.table.choices[wildcards.selection]
-        earlier = [self.call.ledger.choice(selection.previous)] if selection.previous else []
-        marks = [*earlier, *self.call.runs.request(self._compared(selection))]
-        return self.call.runs.as_inputs(marks)
-
-    def members(self, selections: Iterable[Selection]) -> Iterator[str | Slot]:
-        """Yield what selections on the last rung need: paths of runs, or Slots.
-
-        A Slot stands for a run if a choice has to be made first.
-        """
-        for selection in selections:
-            for rung in selection.rungs:
-                yield from self._compared(rung)
-            chosen = self.folder.chosen_path(selection) if self._is_known(selection) else None
-            yield from [chosen] if chosen else selection.slots
-
-    def _is_known(self, selection: Selection) -> bool:
-        """Return whether a choice is valid and will not be rebuilt."""
-        return self.call.ledger.is_valid(selection) and not self.call.runs.is_forced
-
-    def _compared(self, selection: Selection) -> Sequence[str | Slot]:
-        """Return the paths, or Slots, of the runs that a selection compares."""
-        if selection.previous and not self._is_known(selection.previous):
-            return selection.previous.slots
-        return self.call.ledger.compared(selection)
-
-    def path_in(self, slot: Slot) -> str | None:
-        """Return the path of the run in a Slot of a choice that is made, with its suggested values.
-
-        It is None if fewer candidates were kept than the slot's number.
-
-        Raises:
-            ValueError: the choice cannot be read.
-        """
-        choice = self.table.choices[slot.choice]
-        following = self.following.get(slot.choice)
-        for rung in [following] if following else choice.rungs:
-            suggestions.fill_in(self.config, self.table, rung, self.folder)
-        labels = self.folder.kept_labels(choice)
-        if labels is None:
-            raise ValueError(f"{self.folder.selection(choice.path)} cannot be read")
-        return choice.path_in(slot, labels)
-
-    @functools.cached_property
-    def following(self) -> dict[str, Selection]:
-        """Path of a Selection -> the one on the next rung."""
-        choices = self.table.choices.values()
-        return {choice.previous.path: choice for choice in choices if choice.previous}
-
-    def command(self, path: str, mark: str) -> str:
-        """Return the command that runs scripts/select_candidate.py, for the shell."""
-        selection = self.table.choices[path]
-        return commands.of_program(
-            "select_candidate.py",
-            self.call.warm(PANDAS),
-            *["--config", self.folder.config(self.config)],
-            *["--selection", path],
-            *["--metric", self.call.ledger.metric(selection)],
-            *["--output", self.folder.selection(path)],
-            *["--mark", mark],
-        )
-
-
 def make_without_missing(call: Call) -> None:
     """Make the tables and figures of the runs that have results, in which the others are marked.
 
     Args:
         call: an invocation in which jobs have failed.
     """
-    call.folder.store.read_again()
     if not any(map(call.folder.has, call.table.runs)):
         return
     table = call.folder.without_missing(call.table)

@@ -6,8 +6,7 @@ nothing else; a program that cannot be forked starts by itself.
     snakemake ─┬─ start.py, one per job: passes on signals, and the exit status
                └─ warm process, serve() ── keeper, one per start.py, _keep() ── program ── ranks
 
-There are two warm processes, with what scripts/warm_process.py imports for TORCH and for PANDAS. In
-an allocation of several nodes, each node has one for TORCH, scripts/warm_node.py.
+There are two warm processes, with what scripts/warm_process.py imports for TORCH and for PANDAS.
 
 Whatever ends one of these processes ends all to the right of it, and a keeper ends with its
 start.py. A batch system, however, may send SIGTERM to all of them at once: then each program saves
@@ -54,8 +53,6 @@ SOCKET = "socket"
 BACKLOG = 1000  # how many connections may wait to be accepted
 # The warm processes, by the library that takes longest to import.
 TORCH, PANDAS = "torch", "pandas"
-# The owner of a warm process on a node of an allocation; start.py fills in the variables there.
-OWNER_ON_NODE = "${SLURM_JOB_ID}_${SLURMD_NODENAME}"
 
 
 def command(program: str | Path, warm: str | None, owner: str | None = None) -> list[Any]:
@@ -69,11 +66,6 @@ def command(program: str | Path, warm: str | None, owner: str | None = None) -> 
     if warm is None:
         return [sys.executable, program, "--die-with-parent", os.getpid()]
     return [*_client(folder(warm, owner)), os.getpid(), program]
-
-
-def command_on_a_node(program: str | Path) -> list[Any]:
-    """Return the command with which a launcher runs a program on a node of this allocation."""
-    return [*_client(folder(TORCH, OWNER_ON_NODE)), 0, program]
 
 
 def _client(place: Path) -> list[str | Path]:

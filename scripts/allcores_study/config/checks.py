@@ -53,7 +53,7 @@ def findings(
     problems = repeated + _of_shape(config)
     if not problems:
         expanded = sweeps.expanded(schema.defaults() | config)
-        problems = list(chain(sweeps.trials_named(config), _of_names(expanded)))
+        problems = list(_of_names(expanded))
         problems = problems or list(study_checks.of_studies(expanded, cores, nodes, flag))
         problems = [(sweeps.original(expanded, path), text) for path, text in problems]
     return located(problems, lines)
@@ -156,7 +156,7 @@ def _check_model(path: Keys, label: str, entry: dict[str, Any]) -> Iterator[Prob
                 yield (*path, "name"), "conflicts with `import`; expected one of them"
             yield from _check_estimator(path, entry, model.options)
             return
-        known = [*sorted(grid.HYPERPARAMETERS), grid.OPTIONS, *sweeps.KEYS]
+        known = [*sorted(grid.HYPERPARAMETERS), grid.OPTIONS, sweeps.SAMPLE]
         nested = entry.get(grid.OPTIONS, {})
         for where, problem in model.problems(path, grid.model_options(entry), known):
             if where == path:  # a missing option

@@ -6,13 +6,13 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from allcores.options import choices
-from allcores_study.config import component, grid, registry, schema
-from allcores_study.config.run import AUTO
+from allcores_study.config import component, grid, registry, schema, scoring
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from allcores_study.config.component import Component
+    from allcores_study.config.run import Choice
     from allcores_study.yaml_files import Keys, Problem
 
 
@@ -53,7 +53,7 @@ def _check_metrics(config: dict[str, Any], path: Keys, study: dict[str, Any]) ->
                 f"{label!r} are {other.constants['TARGETS']}; put them in separate studies",
             )
             break
-        if count_numbers(config, label) != count_numbers(config, labels[0]):
+        if _count_numbers(config, label) != _count_numbers(config, labels[0]):
             yield (
                 (*path, "datasets"),
                 f"{label!r} and {labels[0]!r} have different numbers of targets; put them in "
@@ -95,19 +95,8 @@ def _check_references(path: Keys, study: dict[str, Any], task: Component) -> Ite
             yield place, f"found {score:g}; expected a value of {leading}, {' '.join(ends)}"
 
 
-def count_numbers(config: dict[str, Any], label: str) -> int:
-    """Return how many numbers are predicted for each sample of a dataset, if known."""
-    metadata = _metadata(config, label)
-    if metadata is None:  # a large table, which is not read yet
-        target = grid.choice(config, "datasets", label).options.get("target")
-        return len(target) if isinstance(target, list) else 1
-    return metadata.numbers
-
-
-def count_classes(config: dict[str, Any], label: str) -> int | None:
-    """How many classes a dataset has; None: it has none, or is not read yet."""
-    metadata = _metadata(config, label)
-    return metadata and metadata.classes
+def _count_numbers(config: dict[str, Any], label: str) -> int:
+    return scoring.count_numbers(grid.choice(config, "datasets", label))
 
 
 def _suits(metric: Component, task: Component) -> bool:
@@ -265,40 +254,11 @@ def _check_folds(path: Keys, label: str, metadata: Any, folds: int) -> Iterator[
         yield path, f"found {folds}; {label!r} has {most} {unit}; expected at most as many folds"
 
 
-def _check_search(config: dict[str, Any], path: Keys, study: dict[str, Any]) -> Iterator[Problem]:
-    """Check that a search has inner folds to score its candidates, and only one study."""
-    swept = config.get(schema.SWEPT, {})
-    names = [*config["studies"]]
-    for position, label in enumerate(study["models"]):
-        search = swept.get(label, {}).get("search")
-        if search is None or label != f"{swept[label]['family']}-trial1":
-            continue
-        family, place = swept[label]["family"], (*path, "models", position)
-        others = [
-            name
-            for name in names[: names.index(path[-1])]
-            if label in config["studies"][name]["models"]
-        ]
-        if "select" not in study:
-            yield place, f"{family} has `search`, which needs `select` in each of its studies"
-        elif others:
-            yield (
-                place,
-                f"{family} is also searched for the study {others[0]}; give this study an entry of "
-                "its own in `models`, under another label",
-            )
-        elif "halving" in study and "epochs" in search["space"]:
-            yield place, f"{family} is searched over `epochs`, which conflicts with `halving`"
-
-
 def _check_selection(
     config: dict[str, Any], path: Keys, study: dict[str, Any]
 ) -> Iterator[Problem]:
     """Check that a selection has candidates to choose from and enough samples for inner folds."""
-    yield from _check_search(config, path, study)
     if "select" not in study:
-        if "halving" in study:
-            yield (*path, "halving"), "needs `select`"
         return
     swept = config.get(schema.SWEPT, {})
     if not any(label in swept for label in study["models"]):
@@ -308,9 +268,9 @@ def _check_selection(
         )
     if study["train_sizes"] != ["all"]:
         yield (*path, "select"), "conflicts with `train_sizes`; remove one of them"
-    if AUTO in study["strategies"] or "against" in study:
-        other = "against" if "against" in study else "strategies: [auto]"
-        yield (*path, "select"), f"conflicts with `{other}`; remove one of them"
+    if "against" in study:
+        yield (*path, "select"), "conflicts with `against`; remove one of them"
+    yield from _check_same_choice(config, path, study)
     inner, folds = study["select"], study["folds"]
     for label in study["datasets"]:
         metadata = _metadata(config, label)
@@ -319,13 +279,14 @@ def _check_selection(
         smallest = metadata.smallest_class or metadata.train
         if folds != "test":
             smallest -= -(-smallest // folds)
-        if metadata.groups and folds != "test" and folds <= metadata.groups:
+        if (metadata.times or metadata.groups) and _are_enough(metadata, folds):
             for seed in study["seeds"]:
                 if problem := metadata.unassignable(folds, inner, seed):
                     yield (
                         (*path, "select"),
-                        f"found {inner}; of the {metadata.groups} groups of {label!r}, {folds} "
-                        f"folds leave too few for so many inner folds ({problem})",
+                        f"found {inner}; the folds of {label!r} leave too few "
+                        f"{'times' if metadata.times else 'groups'} for so many inner folds "
+                        f"({problem})",
                     )
                     break
         if inner > smallest:
@@ -335,6 +296,45 @@ def _check_selection(
                 f"found {inner}; {part} of {label!r} leaves {samples(smallest)} to "
                 "train on; expected at most as many inner folds",
             )
+
+
+def _are_enough(metadata: Any, folds: Any) -> bool:
+    """Return whether there are enough groups or times for the folds; if not, it is reported."""
+    if folds == "test":
+        return bool(metadata.times)
+    return folds < metadata.times if metadata.times else folds <= metadata.groups
+
+
+def _check_same_choice(
+    config: dict[str, Any], path: Keys, study: dict[str, Any]
+) -> Iterator[Problem]:
+    """Check that an earlier study with the same runs chooses their candidates in the same way."""
+    for name, entry in config["studies"].items():
+        if name == path[-1]:
+            return
+        other = schema.defaults("studies") | entry
+        shared = ("datasets", "models", "schedules", "strategies", "seeds")
+        if (
+            "select" not in other
+            or other["folds"] != study["folds"]
+            or not all({*study[key]} & {*other[key]} for key in shared)
+        ):
+            continue
+        ways = [
+            (one["select"], scoring.metrics_of(one, _datasets(config, one))[0], one["models"])
+            for one in (study, other)
+        ]
+        if ways[0] != ways[1]:
+            yield (
+                (*path, "select"),
+                f"the study {name} chooses between candidates of the same runs by other inner "
+                "folds, another metric or among others; give this study an entry of its own in "
+                "`models`, under another label",
+            )
+
+
+def _datasets(config: dict[str, Any], study: dict[str, Any]) -> list[Choice]:
+    return [grid.choice(config, "datasets", label) for label in study["datasets"]]
 
 
 def notes(config: dict[str, Any], name: str) -> Iterator[str]:
@@ -366,7 +366,4 @@ def notes(config: dict[str, Any], name: str) -> Iterator[str]:
 
 def _metadata(config: dict[str, Any], label: str) -> Any:
     """Return the Metadata of a dataset; None: unknown, or _check_tables() reports why."""
-    try:
-        return registry.metadata(grid.choice(config, "datasets", label))
-    except (ValueError, OSError) as error:
-        return getattr(error, "metadata", None)  # what is known although features are unusable
+    return scoring.metadata_of(grid.choice(config, "datasets", label))

@@ -8,11 +8,11 @@ import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from allcores_study.config import candidates, component, registry, schema
-from allcores_study.config.run import ADDITIONS, AUTO, Choice, Conditions, Run
+from allcores_study.config import candidates, component, registry, schema, scoring
+from allcores_study.config.run import ADDITIONS, Choice, Conditions, Run
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator
 
     # Strategy, nodes, workers, servers, threads per worker: see layouts().
     Layout = tuple[Choice, int, int, int, int]
@@ -20,11 +20,10 @@ if TYPE_CHECKING:
 # What the name of the study of final runs, which `final: true` adds, ends with, as no label does;
 # and what it has in place of folds.
 FINAL, NOTHING_HELD_OUT = "+final", "none"
-# The key of a study with `auto` for what was chosen, which no config file has: dataset -> model ->
-# {strategy, workers, servers, threads}; see planning/choose.py.
-CHOSEN = "chosen"
 # The keys of a config that apply to models whose entry lacks them.
-RECIPE = ("precision", "memory_format")
+FOR_ALL_MODELS = ("precision", "memory_format")
+# The constant of a built-in model's file that says in which format it is trained by default.
+MEMORY_FORMAT = "MEMORY_FORMAT"
 # The keys of a model's entry about its training; other keys are options of the model itself.
 HYPERPARAMETERS = {
     "batch_size",
@@ -33,7 +32,7 @@ HYPERPARAMETERS = {
     "loss",
     "augmentation",
     *ADDITIONS,
-    *RECIPE,
+    *FOR_ALL_MODELS,
 }
 # The key under which an entry may set options of the model itself, whatever their names.
 OPTIONS = "options"
@@ -64,10 +63,9 @@ class Table:
         conditions: path of each run -> its Conditions, the strictest of all studies.
         oversubscribe: paths of the runs that may have more processes than there are cores.
         families: label of each candidate of a sweep -> label of the swept model.
-        missing: name of a study -> paths of the runs or Selections that it lacks.
-        selections: Selection.path -> the Selection, on the last rung. For a study that selects,
-            `studies` has only the inner runs of the first rung: which others are trained is not
-            known until those are scored.
+        missing: name of a study -> paths of the runs that it lacks.
+        selections: path of each chosen run -> the Selection that its job makes. In `runs`, the
+            first candidate stands in for the one that will be chosen.
     """
 
     runs: dict[str, Run]
@@ -82,93 +80,42 @@ class Table:
         """Return the label of a Run's model in the config: for a candidate, that of its sweep."""
         return self.families.get(run.model.label, run.model.label)
 
-    def first_of_recipe_group(self, run: Run) -> Run:
-        """Return the Run that measures the recipe of a Run: the first of those that share it."""
-        return self._first_of[run.dataset.label, self.family(run), run.recipe_group]
-
-    @functools.cached_property
-    def _first_of(self) -> dict[tuple[str, str, str], Run]:
-        first: dict[tuple[str, str, str], Run] = {}
-        for run in self.runs.values():
-            if run.has_auto:
-                first.setdefault((run.dataset.label, self.family(run), run.recipe_group), run)
-        return first
-
-    @functools.cached_property
-    def choices(self) -> dict[str, candidates.Selection]:
-        """Path -> Selection, on every rung."""
-        return {
-            rung.path: rung for selection in self.selections.values() for rung in selection.rungs
-        }
-
     @property
     def reported(self) -> list[str]:
         """The names of the studies of the config, which have a report."""
         return [name for name in self.studies if not name.endswith(FINAL)]
 
-    def selections_of(self, study: str) -> list[candidates.Selection]:
-        """Return the Selections of a study."""
-        return [selection for selection in self.selections.values() if selection.study == study]
+    @functools.cached_property
+    def selections_of_inner(self) -> dict[str, list[candidates.Selection]]:
+        """Path of each inner run -> the Selections that compare it."""
+        found: dict[str, list[candidates.Selection]] = {}
+        for selection in self.selections.values():
+            for path in selection.compared:
+                found.setdefault(path, []).append(selection)
+        return found
+
+    def paths_of(self, study: str) -> list[str]:
+        """Return the paths of a study's runs, with the inner runs of its Selections."""
+        paths = self.studies[study]
+        selections = (self.selections[path] for path in paths if path in self.selections)
+        return [*dict.fromkeys(path for one in selections for path in one.compared), *paths]
 
     @property
     def exclusive(self) -> list[str]:
         """Paths of the runs that need the machine to themselves."""
         return [path for path in self.runs if self.conditions[path].exclusive]
 
-    @property
-    def required(self) -> list[str]:
-        """Paths of the runs that are trained in any case."""
-        return list(dict.fromkeys(path for paths in self.studies.values() for path in paths))
-
     def of(self, study: str) -> list[Run]:
         return [self.runs[path] for path in self.studies[study]]
 
-    def without(self, paths: Iterable[str], selections: Iterable[str]) -> Table:
-        """Return the Table without some runs and Selections, and without studies left empty.
-
-        Args:
-            paths: paths of runs; those of studies that select are ignored.
-            selections: paths of Selections.
-        """
-        excluded, undecided = set(paths), set(selections)
-        remaining = {
-            path: selection for path, selection in self.selections.items() if path not in undecided
-        }
-        selecting = {selection.study for selection in self.selections.values()}
+    def without(self, paths: Collection[str]) -> Table:
+        """Return the Table without the runs at some paths, and without studies left empty."""
         studies, missing = {}, {}
-        for name, all_paths in self.studies.items():
-            if name in selecting:
-                first_rungs = [
-                    selection.rungs[0]
-                    for selection in remaining.values()
-                    if selection.study == name
-                ]
-                studies[name] = [
-                    path for rung in first_rungs for paths in rung.inner.values() for path in paths
-                ]
-                missing[name] = [path for path in undecided if self.selections[path].study == name]
-            else:
-                studies[name] = [path for path in all_paths if path not in excluded]
-                missing[name] = [path for path in all_paths if path in excluded]
-        return dataclasses.replace(
-            self,
-            studies={name: paths for name, paths in studies.items() if paths},
-            selections=remaining,
-            missing=missing,
-        )
-
-    def to_plan(self) -> Table:
-        """Return the Table of all runs to expect.
-
-        The first candidates stand in for those that will be chosen.
-        """
-        studies = {name: list(paths) for name, paths in self.studies.items()}
-        for selection in self.selections.values():
-            for rung in selection.rungs:
-                studies[selection.study] += rung.paths_after()
-        expected = {path for paths in studies.values() for path in paths}
-        runs = {path: run for path, run in self.runs.items() if path in expected}
-        return dataclasses.replace(self, runs=runs, studies=studies)
+        for name, of_study in self.studies.items():
+            studies[name] = [path for path in of_study if path not in paths]
+            missing[name] = [path for path in of_study if path in paths]
+        studies = {name: remaining for name, remaining in studies.items() if remaining}
+        return dataclasses.replace(self, studies=studies, missing=missing)
 
     def turns(self) -> dict[str, int]:
         """Return the position of each exclusive run in the order of execution, from 0, by its path.
@@ -184,8 +131,7 @@ class Table:
     def wildcards(self) -> dict[str, list[str]]:
         """Return the sorted values of each wildcard in run.PATH, by its name."""
         values = [run.wildcards for run in self.runs.values()]
-        allowed = {name: sorted({str(v[name]) for v in values}) for name in values[0]}
-        return allowed | {"family": sorted({self.family(run) for run in self.runs.values()})}
+        return {name: sorted({str(v[name]) for v in values}) for name in values[0]}
 
 
 def expand(config: dict[str, Any]) -> Table:
@@ -195,16 +141,21 @@ def expand(config: dict[str, Any]) -> Table:
     selections: dict[str, candidates.Selection] = {}
     conditions: dict[str, Conditions] = {}
     oversubscribe, alone = set(), set()
+    families = {label: entry["family"] for label, entry in config.get(schema.SWEPT, {}).items()}
     for name, study in _with_finals(config["studies"]):
         runs_of_study = {run.path: run for run in _runs_of_study(config, study)}
         studies[name] = list(runs_of_study)
         if "select" in study:
-            study_selections, first_paths, inner_runs = candidates.of_study(
-                name, study, runs_of_study, config.get(schema.SWEPT, {})
-            )
-            selections |= study_selections
-            studies[name] = first_paths
-            runs_of_study |= inner_runs
+            swept = [run for run in runs_of_study.values() if run.model.label in families]
+            datasets = [choice(config, "datasets", label) for label in study["datasets"]]
+            metrics = scoring.metrics_of(study, datasets)
+            chosen, inner = candidates.of_runs(name, swept, study["select"], metrics, families)
+            replaced = {run.path for run in swept}
+            first = {one.path: next(iter(one.final.values())) for one in chosen}
+            others = {path: run for path, run in runs_of_study.items() if path not in replaced}
+            studies[name] = [*first, *others]
+            selections |= {one.path: one for one in chosen}
+            runs_of_study = inner | first | others
         runs |= runs_of_study
         alone |= set(runs_of_study) if _are_timed(study, runs_of_study) else set()
         oversubscribe |= set(runs_of_study) if study["oversubscribe"] else set()
@@ -214,7 +165,9 @@ def expand(config: dict[str, Any]) -> Table:
                 combined.curves or study["curves"], combined.exclusive or study["exclusive"]
             )
     runs = {path: _not_stacked(run) if path in alone else run for path, run in runs.items()}
-    families = {label: entry["family"] for label, entry in config.get(schema.SWEPT, {}).items()}
+    for path in alone & selections.keys():
+        final = {label: _not_stacked(run) for label, run in selections[path].final.items()}
+        selections[path] = dataclasses.replace(selections[path], final=final)
     return Table(
         runs, studies, conditions, frozenset(oversubscribe), families, selections=selections
     )
@@ -239,12 +192,11 @@ def _with_finals(studies: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]
 def _are_timed(study: dict[str, Any], runs: dict[str, Run]) -> bool:
     """Return whether each run of a study has to be trained alone, not stacked with others.
 
-    That is so if the study compares ways of using the cores, or times by the number of samples, or
-    trains in turns what continues from earlier rungs.
+    That is so if the study compares ways of using the cores, or times by the number of samples.
     """
     layouts = {(run.strategy.label, run.layout) for run in runs.values()}
     is_compared = len(layouts) > 1 or len(study["train_sizes"]) > 1
-    return is_compared or study["exclusive"] or "halving" in study
+    return is_compared or study["exclusive"]
 
 
 def _not_stacked(run: Run) -> Run:
@@ -255,14 +207,13 @@ def _runs_of_study(config: dict[str, Any], study: dict[str, Any]) -> Iterator[Ru
     """Yield the runs of one study, with folds as the innermost loop."""
     is_final = study["folds"] == NOTHING_HELD_OUT
     folds = None if is_final or study["folds"] == "test" else study["folds"]
-    recipe = recipe_of(config)
     schedules = [choice(config, "schedules", label) for label in study["schedules"]]
     grid = (
         (dataset, model, *rest)
         for dataset, model in itertools.product(study["datasets"], study["models"])
         for rest in itertools.product(
             [NO_SCHEDULE] if component.is_estimator(config["models"][model]) else schedules,
-            layouts(config, study, dataset, model),
+            layouts(config, study, model),
             study["train_sizes"],
             study["seeds"],
             [None] if folds is None else range(folds),
@@ -284,20 +235,14 @@ def _runs_of_study(config: dict[str, Any], study: dict[str, Any]) -> Iterator[Ru
             threads_per_worker=threads,
             seed=seed,
             final=is_final or None,
-            **training(model, config["models"][model], dataset_choice, recipe),
+            **training(config, model, dataset_choice),
         )
 
 
 def layouts(
-    config: dict[str, Any],
-    study: dict[str, Any],
-    dataset: str | None = None,
-    model: str | None = None,
+    config: dict[str, Any], study: dict[str, Any], model: str | None = None
 ) -> Iterator[Layout]:
     """Yield (strategy, nodes, workers, servers, threads per worker) of each layout in a study.
-
-    For `auto`, it is the layout that was chosen for a dataset and a model (None: for any), or none
-    if nothing was chosen yet.
 
     `workers` of a study counts each node, the workers of a layout all nodes. A strategy that takes
     only one worker is listed once for all numbers of workers and nodes. A strategy with an option
@@ -306,12 +251,9 @@ def layouts(
     """
     if model and component.is_estimator(config["models"][model]):
         counts: list[Any] = [1] if "cores" in study else study["threads_per_worker"]
-        yield from ((SERIAL, 1, 1, 0, 1 if count == AUTO else count) for count in counts)
+        yield from ((SERIAL, 1, 1, 0, count) for count in counts)
         return
     for label in study["strategies"]:
-        if label == AUTO:
-            yield from _chosen_layouts(config, study, dataset, model)
-            continue
         strategy = choice(config, "strategies", label)
         found: Any = registry.strategies()[strategy.name]
         servers = strategy.options.get("servers", found.options.get("servers", 0))
@@ -327,24 +269,8 @@ def layouts(
                 yield strategy, nodes, nodes * workers, servers, threads
 
 
-def _chosen_layouts(
-    config: dict[str, Any], study: dict[str, Any], dataset: str | None, model: str | None
-) -> Iterator[Layout]:
-    chosen = [
-        (
-            choice(config, "strategies", settings["strategy"]),
-            1,
-            *(settings[key] for key in ("workers", "servers", "threads")),
-        )
-        for chosen_dataset, by_model in study.get(CHOSEN, {}).items()
-        for chosen_model, settings in by_model.items()
-        if dataset in (None, chosen_dataset) and model in (None, chosen_model)
-    ]
-    yield from {repr(layout): layout for layout in chosen}.values()
-
-
 def strategies(config: dict[str, Any], study: dict[str, Any]) -> list[Choice]:
-    """Return the strategies of a study, including those chosen for `auto`."""
+    """Return the strategies of a study."""
     labelled = [layout[0] for layout in layouts(config, schema.defaults("studies") | study)]
     return list({strategy.label: strategy for strategy in labelled}.values())
 
@@ -367,20 +293,14 @@ def component_name(label: str, entry: dict[str, Any]) -> str:
     return entry.get("name", label)
 
 
-def recipe_of(config: dict[str, Any]) -> dict[str, str]:
-    """Return the recipe of models whose entry does not set one."""
-    return {key: (schema.defaults() | config)[key] for key in RECIPE}
-
-
-def training(
-    label: str, entry: dict[str, Any], dataset: Choice, recipe: dict[str, str]
-) -> dict[str, Any]:
+def training(config: dict[str, Any], label: str, dataset: Choice) -> dict[str, Any]:
     """Return the fields of a Run that a model's entry decides.
 
     Args:
+        label: of the model.
         dataset: decides the default loss.
-        recipe: recipe_of() of the config.
     """
+    entry = config["models"][label]
     usual = schema.defaults("models")
     loss = {"name": registry.task(dataset).constants["LOSS"]}
     if component.is_estimator(entry):
@@ -390,7 +310,15 @@ def training(
             "model": Choice(label, path, options),
             "loss": _torch_choice(loss, registry.losses()),
         }
-    entry = {"loss": loss, "augmentation": {}} | recipe | entry
+    format_of_file = registry.model(model_name(label, entry)).constants.get(MEMORY_FORMAT)
+    entry = {
+        "loss": loss,
+        "augmentation": {},
+        "precision": "fp32",
+        "memory_format": format_of_file or "contiguous",
+        **{key: config[key] for key in FOR_ALL_MODELS if key in config},
+        **entry,
+    }
     return {
         "model": Choice(label, model_name(label, entry), model_options(entry)),
         "optimizer": _torch_choice(entry["optimizer"], registry.optimizers()),
@@ -398,7 +326,7 @@ def training(
         "crop": entry["augmentation"].get("crop", 0),
         "flip": entry["augmentation"].get("flip", False),
         "augmentation": _own_augmentation(entry["augmentation"]),
-        **{key: entry[key] for key in ("batch_size", "epochs", *RECIPE)},
+        **{key: entry[key] for key in ("batch_size", "epochs", *FOR_ALL_MODELS)},
         # A Run leaves out what is the default.
         **{
             key: entry[key] for key in ADDITIONS if entry.get(key, usual.get(key)) != usual.get(key)

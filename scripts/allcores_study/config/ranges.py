@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import random
 import re
 import sys
 from dataclasses import dataclass
@@ -22,12 +21,13 @@ from typing import TYPE_CHECKING, Any
 from allcores.options import is_integer, is_number, number_hint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
 KINDS = ("range", "log")
 # Digits of a value that is not whole: enough to distinguish candidates, and short in labels.
 DIGITS = 4
 MOST_STEPS = 10**9  # in a range
+MOST_POINTS = 2**14  # that are drawn to find different candidates
 # The least width of a range, relative to its larger end: below it, rounding errors matter.
 NARROWEST = 1e-9
 
@@ -73,44 +73,37 @@ class Range:
         return self.step is None and not self._is_whole()
 
     @property
-    def count(self) -> int:
-        """How many values it has."""
-        if not self.is_continuous:
-            # 0.3 / 0.1 is less than 3
-            return 1 + math.floor((self.most - self.least) / (self.step or 1) + 1e-9)
-        if self.is_log:
-            return 1 + _written_up_to(self.most) - _written_up_to(self.least)
-        return 1 + math.floor((self.most - self.least) * 10 ** self._decimals())
+    def count(self) -> float:
+        """How many values it has; inf if it is continuous."""
+        if self.is_continuous:
+            return math.inf
+        # 0.3 / 0.1 is less than 3
+        return 1 + math.floor((self.most - self.least) / (self.step or 1) + 1e-9)
 
     def at(self, position: float) -> int | float:
         """Return the value at a position from 0 up to, not including, 1."""
         if self.step is not None:
-            return self.numbered(int(position * self.count))
+            return self._numbered(int(position * self.count))
         end = self.most + self._is_whole()
         if self.is_log:
             value = self.least * (end / self.least) ** position
         else:
             value = self.least + position * (end - self.least)
-        return self.rounded(math.floor(value) if self._is_whole() else value)
-
-    def rounded(self, value: int | float) -> int | float:
-        """Return a number within a range without steps as it is written."""
-        if not self._is_whole():
-            value = float(f"{value:.{DIGITS}g}") if self.is_log else round(value, self._decimals())
-        return min(max(value, self.least), self.most)
+        return min(max(self._rounded(value), self.least), self.most)
 
     def all(self) -> list[int | float]:
         """Return the values, unless it is continuous."""
-        return [self.numbered(number) for number in range(self.count)]
+        return [self._numbered(number) for number in range(int(self.count))]
 
-    def numbered(self, number: int) -> int | float:
+    def _rounded(self, value: float) -> int | float:
+        if self._is_whole():
+            return math.floor(value)
+        return float(f"{value:.{DIGITS}g}") if self.is_log else round(value, self._decimals())
+
+    def _numbered(self, number: int) -> int | float:
         """Return the value with a number from 0, unless it is continuous."""
         value = self.least + (self.step or 1) * number
         return value if is_integer(value) else float(f"{value:.12g}")  # 3 * 0.1 is not 0.3
-
-    def number_of(self, value: int | float) -> int:
-        """Return the number of a value, see numbered()."""
-        return round((value - self.least) / (self.step or 1))
 
     def _decimals(self) -> int:
         """Return enough decimals for a range to have at least 10 ** (DIGITS - 1) values."""
@@ -118,13 +111,6 @@ class Range:
 
     def _is_whole(self) -> bool:
         return is_integer(self.least) and is_integer(self.most)
-
-
-def _written_up_to(value: int | float) -> int:
-    """Count the values of DIGITS digits between 1 and a positive value; negative below 1."""
-    digits, exponent = f"{value:.{DIGITS - 1}e}".split("e")
-    first = 10 ** (DIGITS - 1)
-    return int(exponent) * 9 * first + int(digits.replace(".", "")) - first
 
 
 def is_range(value: Any) -> bool:
@@ -199,34 +185,32 @@ class Swept:
 
 
 def draw(lists: Sequence[Swept], sample: int | dict[str, int] | None) -> list[tuple[Any, ...]]:
-    """Return the values of each candidate: all combinations, or a sample of them.
+    """Return the values of each candidate: all combinations, or a sample of different ones.
 
-    Combinations of lists are numbered in the order of itertools.product(), and numbers are drawn,
-    because all combinations together may not fit into memory.
+    A sample is the first points of a scrambled Sobol sequence; there are fewer than asked for if
+    there are no more different ones among MOST_POINTS. A smaller sample is the first part of a
+    larger one.
     """
-    total = math.prod(swept.axis.count for swept in lists)
     if sample is None:
         return list(itertools.product(*(swept.axis.all() for swept in lists)))
+    # Imported here: few configs need it, and it takes as long as the rest of reading a config.
+    from scipy.stats import qmc
+
     settings = sample if isinstance(sample, dict) else {"count": sample}
-    if any(isinstance(swept.found, dict) for swept in lists):
-        return spread(lists, settings["count"], settings.get("seed", 0))
-    draws = random.Random(settings.get("seed", 0))
-    if total <= sys.maxsize:  # as sample() requires
-        numbers: list[int] | set[int] = draws.sample(range(total), settings["count"])
-    else:
-        numbers = set()
-        while len(numbers) < settings["count"]:
-            numbers.add(draws.randrange(total))
-    return [_combination(lists, number) for number in sorted(numbers)]
-
-
-def spread(lists: Sequence[Swept], count: int, seed: int) -> list[tuple[Any, ...]]:
-    """Return the values of the first `count` candidates of a sequence, see sobol()."""
     # Sorted by name, so that the order in which keys are written does not matter.
     order = sorted(range(len(lists)), key=lambda place: lists[place].path)
-    places = [order.index(place) for place in range(len(lists))]
-    drawn = sobol([lists[place].axis for place in order], count, seed)
-    return [tuple(values[place] for place in places) for values in drawn]
+    axes = [swept.axis for swept in lists]
+    exponent = max(settings["count"] - 1, 1).bit_length()
+    drawn: dict[str, tuple[Any, ...]] = {}
+    while len(drawn) < settings["count"] and 2**exponent <= MOST_POINTS:
+        # Whole powers of 2: each sequence begins with the points of the smaller ones.
+        points = qmc.Sobol(len(axes), rng=settings.get("seed", 0)).random_base2(exponent)
+        for point in points.tolist():
+            position = dict(zip(order, point, strict=True))
+            values = tuple(axis.at(position[place]) for place, axis in enumerate(axes))
+            drawn.setdefault(repr(values), values)
+        exponent += 1
+    return list(drawn.values())[: settings["count"]]
 
 
 def is_seed(value: Any) -> bool:
@@ -240,11 +224,6 @@ def text_of(value: Any) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "_", str(value))
 
 
-def ends(lists: Iterable[Swept]) -> list[tuple[Any, ...]]:
-    """Return the first values of all lists and ranges, and the last ones."""
-    return [tuple(swept.axis.at(position) for swept in lists) for position in (0, 1 - 1e-9)]
-
-
 def short_names(names: Sequence[str]) -> list[str]:
     """Return the last key of each name, "lr" of "optimizer.lr"; the whole name if ambiguous."""
     short = [name.rpartition(".")[2] for name in names]
@@ -252,41 +231,3 @@ def short_names(names: Sequence[str]) -> list[str]:
         key if short.count(key) == 1 else name.replace(".", "_")
         for key, name in zip(short, names, strict=True)
     ]
-
-
-def _combination(lists: Sequence[Swept], number: int) -> tuple[Any, ...]:
-    """Return the values of the combination with that number; the last list varies fastest."""
-    values = []
-    for swept in reversed(lists):
-        number, position = divmod(number, len(swept.found))
-        values.append(swept.found[position])  # type: ignore[index]
-    return tuple(reversed(values))
-
-
-def sobol(axes: Sequence[Values | Range], count: int, seed: int) -> list[tuple[Any, ...]]:
-    """Return the first `count` different candidates of a sequence.
-
-    Args:
-        axes: Values or a Range for each key.
-        count: at most as many as there are.
-
-    Returns:
-        A tuple of values for each. A smaller count gives the first of them.
-    """
-    # Imported here: few configs need it, and it takes as long as the rest of reading a config.
-    from scipy.stats import qmc
-
-    exponent = max(count - 1, 1).bit_length()
-    while True:
-        # Whole powers of 2: each sequence begins with the points of the smaller ones.
-        points = qmc.Sobol(len(axes), rng=seed).random_base2(exponent)
-        drawn = {
-            repr(candidate): candidate
-            for candidate in (
-                tuple(axis.at(position) for axis, position in zip(axes, point, strict=True))
-                for point in points.tolist()
-            )
-        }
-        if len(drawn) >= count:
-            return list(drawn.values())[:count]
-        exponent += 1

@@ -154,6 +154,15 @@ def trainer(run: Run) -> str:
     return "allcores_study.training." + ("estimators" if run.is_estimator else "loop")
 
 
+def may_be_stacked(run: Run) -> bool:
+    """Return whether the network of a Run may be stacked: see stacking/stacks.py.
+
+    A built-in model's file says so by its constant MAY_BE_STACKED.
+    """
+    is_own = ":" in run.model.name
+    return run.may_be_stacked and (is_own or "MAY_BE_STACKED" in models()[run.model.name].constants)
+
+
 def metric(name: str) -> Component:
     """Return the Component of a metric, by name or import path; raises as model() does."""
     return component.imported(name, "metrics") if ":" in name else metrics()[name]

@@ -11,22 +11,13 @@ from typing import Any
 
 # The path of a run's results below runs/, unique within a config; the workflow's wildcards.
 PATH = "{dataset}/{model}/{schedule}/{strategy}/{layout}/{split}/n{size}_seed{seed}"
-# The value of a key that is to be measured, and the keys that can have it: training/recipes.py.
-AUTO = "auto"
-RECIPE = ("precision", "memory_format", "threads_per_worker")
 # Optional keys of a model's entry with a number or a truth value.
 ADDITIONS = ("clip_norm", "ema", "validation", "patience")
-# Fields that are left out of a run's JSON if they are None, as in older versions.
+# Fields that are left out of a run's JSON if they are None: most runs have none of them.
 OPTIONAL = (
-    *("final", "inner_folds", "inner_fold", "stop_after", "augmentation", "stacked"),
+    *("final", "inner_folds", "inner_fold", "augmentation", "stacked"),
     *ADDITIONS,
 )
-# The recipe that always works.
-PLAINEST: dict[str, Any] = {
-    "precision": "fp32",
-    "memory_format": "contiguous",
-    "threads_per_worker": 1,
-}
 
 
 @dataclass(frozen=True)
@@ -64,7 +55,6 @@ class Run:
         precision: of forward and backward: "fp32", or "bf16" under torch.autocast; weights,
             gradients and scores are always fp32.
         memory_format: how images and weights lie in memory: "contiguous" or "channels_last".
-            This, precision and threads_per_worker may be "auto": whatever is fastest here.
         folds, fold: number of folds and index of the test fold; both None: the dataset's own test
             set is held out, or nothing if it is `final`.
         train_size: number of samples of the training set to train on; None: all.
@@ -73,8 +63,6 @@ class Run:
         nodes: number of machines; workers are divided equally among them.
         inner_folds, inner_fold: number of folds of the training set, and index of the one that is
             held out instead, to choose between candidates; both None: there are none.
-        stop_after: number of epochs after which it is scored and stops, so that another run can
-            continue from there; the schedule covers all epochs. None: after all epochs.
         augmentation: the user's own, by import path, see data/augmentation.py; None: there is none.
         clip_norm: largest Euclidean norm of a gradient; None: any.
         ema: decay of the moving average of the weights, which is shipped; None: no such average.
@@ -105,12 +93,11 @@ class Run:
     train_size: int | None
     workers: int
     servers: int
-    threads_per_worker: int | str
+    threads_per_worker: int
     seed: int
     nodes: int = 1
     inner_folds: int | None = None
     inner_fold: int | None = None
-    stop_after: int | None = None
     augmentation: Choice | None = None
     clip_norm: float | None = None
     ema: float | None = None
@@ -118,10 +105,6 @@ class Run:
     patience: int | None = None
     final: bool | None = None
     stacked: bool | None = None
-
-    @property
-    def trained_epochs(self) -> int:
-        return self.stop_after or self.epochs
 
     @property
     def processes(self) -> int:
@@ -134,16 +117,12 @@ class Run:
     @property
     def cores(self) -> int:
         """Processes times threads: the number of cores that the run needs at least."""
-        return self.processes * self._threads
+        return self.processes * self.threads_per_worker
 
     @property
     def cores_on_node(self) -> int:
         """The cores on the node with most processes; servers are spread over the nodes."""
-        return -(-self.processes // self.nodes) * self._threads
-
-    @property
-    def _threads(self) -> int:
-        return 1 if self.threads_per_worker == AUTO else self.threads_per_worker  # type: ignore[return-value]
+        return -(-self.processes // self.nodes) * self.threads_per_worker
 
     @property
     def is_estimator(self) -> bool:
@@ -152,43 +131,15 @@ class Run:
 
     @property
     def may_be_stacked(self) -> bool:
-        """Whether it is trained in a stack if its network can be: see stacking/stacks.py."""
+        """Whether it is trained in a stack if its network can be: see registry.may_be_stacked()."""
         return self.processes == 1 and self.stacked is None and not self.is_estimator
 
     @property
     def layout(self) -> str:
         """Workers, threads and nodes, for its path."""
-        return f"w{self.workers}t{self.threads_per_worker}{self._on_nodes}"
-
-    @property
-    def _on_nodes(self) -> str:
-        return f"_nodes{self.nodes}" if self.nodes > 1 else ""
-
-    @property
-    def recipe(self) -> dict[str, Any]:
-        """How it computes: the keys and values of RECIPE."""
-        return {key: getattr(self, key) for key in RECIPE}
-
-    @property
-    def has_auto(self) -> bool:
-        """Whether part of the recipe is to be measured first."""
-        return AUTO in self.recipe.values()
-
-    @property
-    def plain(self) -> Run:
-        """The run with the plainest recipe where something is to be measured."""
-        open_keys = [key for key, value in self.recipe.items() if value == AUTO]
-        return dataclasses.replace(self, **{key: PLAINEST[key] for key in open_keys})
-
-    @property
-    def recipe_group(self) -> str:
-        """Which runs share a measured recipe.
-
-        They are those with as many workers, if it includes the number of threads, else all, so that
-        all strategies compute in the same precision and format.
-        """
-        by_workers = self.threads_per_worker == AUTO
-        return f"w{self.workers}{self._on_nodes}" if by_workers else "all"
+        return f"w{self.workers}t{self.threads_per_worker}" + f"_nodes{self.nodes}" * (
+            self.nodes > 1
+        )
 
     @property
     def wildcards(self) -> dict[str, str | int]:
@@ -210,7 +161,7 @@ class Run:
         nothing = "all" if self.final else "test"
         outer = nothing if self.folds is None else f"fold{self.fold}of{self.folds}"
         inner = f"_inner{self.inner_fold}of{self.inner_folds}" if self.inner_folds else ""
-        return outer + inner + (f"_after{self.stop_after}" if self.stop_after else "")
+        return outer + inner
 
     @property
     def scored_on(self) -> str:

@@ -10,7 +10,6 @@ from allcores.loop import named
 from allcores.options import choices
 from allcores_study import programs
 from allcores_study.config import component, fit, grid, registry, schema, sweeps
-from allcores_study.config.run import AUTO
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -42,7 +41,7 @@ def unknown_labels(config: dict[str, Any]) -> Iterator[Problem]:
                 if label in built_in and label not in config.get(section, {}):
                     # Without an entry: some need options.
                     yield from built_in[label].problems(("studies", name, section, position), {})
-                if label not in known and (section, label) != ("strategies", AUTO):
+                if label not in known:
                     hint = ""
                     if section == "models" and label in registry.models():
                         hint = "; give it an entry in `models`, with its batch_size, epochs and "
@@ -87,7 +86,7 @@ def _unreadable(path: str) -> str | None:
 
 def _check_batches(config: dict[str, Any], path: Keys, study: dict[str, Any]) -> Iterator[Problem]:
     """Check that every worker gets a part of every full batch."""
-    most = max((workers for _, _, workers, _, _ in _layouts(config, study)), default=1)
+    most = max((workers for _, _, workers, _, _ in grid.layouts(config, study)), default=1)
     for position, label in enumerate(study["models"]):
         batch_size = config["models"][label].get("batch_size")
         if batch_size is not None and batch_size < most:
@@ -102,7 +101,7 @@ def _check_optimizers(
     config: dict[str, Any], path: Keys, study: dict[str, Any]
 ) -> Iterator[Problem]:
     """Check that strategies that update slices of one vector get optimizers that need no shapes."""
-    for position, label in _without_auto(study):
+    for position, label in enumerate(study["strategies"]):
         strategy = registry.strategies()[grid.choice(config, "strategies", label).name]
         if not strategy.constants.get("element_wise"):
             continue
@@ -127,45 +126,26 @@ def _check_estimators(
         return
     strategies = study["strategies"]
     baseline = study.get("baseline", strategies[0])
-    if AUTO in strategies:
-        problem = "`strategies: [auto]` is for networks; give it a study of its own"
-        yield (*path, "models", models.index(labels[0])), f"{labels[0]} is an estimator: {problem}"
-    elif baseline != grid.SERIAL.label:
+    if baseline != grid.SERIAL.label:
         yield (
             (*path, "strategies"),
             f"the estimator {labels[0]} is trained by one process, so it is compared with serial, "
             f"not {baseline}; list serial first, or set `baseline: serial`",
         )
-    swept = [label for label in labels if sweeps.family_of(config, label) != label]
-    if "halving" in study and swept:
-        family = sweeps.family_of(config, swept[0])
-        yield (*path, "halving"), f"needs epochs, which the estimator {family} does not have"
-
-
-def _without_auto(study: dict[str, Any]) -> list[tuple[int, str]]:
-    """Return (position, label) of a study's strategies, without `auto`."""
-    return [pair for pair in enumerate(study["strategies"]) if pair[1] != AUTO]
-
-
-def _layouts(config: dict[str, Any], study: dict[str, Any]) -> list[grid.Layout]:
-    """Return grid.layouts() of a study; `auto` counts as one thread, its minimum."""
-    threads = [count for count in study["threads_per_worker"] if count != AUTO] or [1]
-    return list(grid.layouts(config, study | {"threads_per_worker": threads}))
 
 
 def _check_nodes(
     config: dict[str, Any], path: Keys, study: dict[str, Any], available: float
 ) -> Iterator[Problem]:
     """Check that there are enough nodes, and that the strategies can use several."""
-    most = max((nodes for _, nodes, *_ in _layouts(config, study)), default=1)
+    most = max((nodes for _, nodes, *_ in grid.layouts(config, study)), default=1)
     if most > available:
         yield (
             (*path, "nodes"),
             f"found {most}; this invocation has {available}; use a cluster, with "
-            f"`{programs.snakemake()} --profile slurm`, or in a clone "
-            f"`sbatch --nodes {most} profiles/allocation.sh`",
+            f"`{programs.snakemake()} --profile slurm`",
         )
-    for position, label in _without_auto(study):
+    for position, label in enumerate(study["strategies"]):
         strategy = registry.strategies()[grid.choice(config, "strategies", label).name]
         if most > 1 and strategy.constants.get("one_node"):
             yield (
@@ -183,7 +163,7 @@ def _check_cores(
 ) -> Iterator[Problem]:
     """Check that runs fit on the cores: else Snakemake would silently cut their threads."""
     key = "cores" if "cores" in study else "workers"
-    for strategy, nodes, workers, servers, threads in _layouts(config, study):
+    for strategy, nodes, workers, servers, threads in grid.layouts(config, study):
         needed = -(-(workers + servers) // nodes) * threads
         of_servers = f"{servers} server{'s' * (servers > 1)}"
         if workers < 1:
@@ -204,7 +184,6 @@ def _check_cores(
 
 def _check_keys(config: dict[str, Any], path: Keys, study: dict[str, Any]) -> Iterator[Problem]:
     """Check the keys of a study that need or exclude each other."""
-    yield from _check_auto(config, path, study)
     baseline = study.get("baseline")
     if baseline is not None and baseline not in study["strategies"]:
         yield (*path, "baseline"), f"found {baseline!r}; {choices(baseline, study['strategies'])}"
@@ -229,22 +208,6 @@ def _check_keys(config: dict[str, Any], path: Keys, study: dict[str, Any]) -> It
             yield (*path, "references", position, "model"), f"found {model!r}; {hint}"
 
 
-def _check_auto(config: dict[str, Any], path: Keys, study: dict[str, Any]) -> Iterator[Problem]:
-    """Check that `strategies: [auto]` stands without the keys that it decides itself."""
-    entry = config["studies"][path[-1]]
-    if AUTO not in study["strategies"]:
-        return
-    if len(study["strategies"]) > 1:
-        yield (*path, "strategies"), "auto chooses one strategy per model; expected [auto] alone"
-    for key in sorted({"workers", "threads_per_worker", "cores", "nodes", "against"} & set(entry)):
-        yield (*path, key), "conflicts with `strategies: [auto]`, which decides it"
-    if "baseline" in entry:
-        yield (
-            (*path, "baseline"),
-            "conflicts with `strategies: [auto]`, which leaves nothing to compare it with",
-        )
-
-
 def _check_against(
     config: dict[str, Any], path: Keys, study: dict[str, Any], others: Collection[str]
 ) -> Iterator[Problem]:
@@ -265,7 +228,7 @@ def _check_against(
             yield (*path, "against"), f"{against!r} has no {key} in common with this study"
     if study["exclusive"]:
         yield (*path, "against"), "conflicts with `exclusive: true`: its runs have to be packed"
-    layouts = [{repr(layout) for layout in _layouts(config, side)} for side in (study, other)]
+    layouts = [{repr(layout) for layout in grid.layouts(config, side)} for side in (study, other)]
     if layouts[0] & layouts[1]:
         yield (
             (*path, "against"),
@@ -273,7 +236,7 @@ def _check_against(
             "runs cannot be both packed and exclusive",
         )
     for name, side in ((path[-1], study), (against, other)):
-        labels = [strategy.label for strategy, *_ in _layouts(config, side)]
+        labels = [strategy.label for strategy, *_ in grid.layouts(config, side)]
         for label in sorted({label for label in labels if labels.count(label) > 1}):
             yield (
                 (*path, "against"),

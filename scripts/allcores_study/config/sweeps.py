@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from allcores.options import is_integer
 from allcores_study.config import grid, ranges, registry
-from allcores_study.config.candidates import FIRST
 from allcores_study.config.run import digest
 from allcores_study.config.schema import SWEPT, WRITTEN
 
@@ -27,10 +26,7 @@ if TYPE_CHECKING:
     from allcores_study.yaml_files import Keys, Problem
 
 
-KEYS = SAMPLE, SEARCH = "sample", "search"
-SAMPLERS = ("tpe",)
-AT_ONCE = 8  # candidates that are suggested together
-MOST_ROUNDS = 100  # of a search: their jobs wait for each other; Snakemake plans all at once
+SAMPLE = "sample"
 # Keys whose values are names, which cannot be swept over.
 NAMES = ("name", "import")
 LONGEST_LABEL = 60
@@ -47,8 +43,7 @@ def problems(models: dict[str, dict[str, Any]]) -> list[Problem]:
     for label, entry in models.items():
         lists = list(_lists(label, entry))
         of_lists = list(_check_lists(label, lists))
-        check = _check_search if SEARCH in entry else _check_sample
-        found += of_lists or check(label, lists, entry)
+        found += of_lists or _check_sample(label, lists, entry)
     return found or [
         (("models", label), f"a candidate would be called {name!r}, like another model; rename one")
         for label, name in _clashes(models)
@@ -77,12 +72,12 @@ def _check_sample(
 ) -> Iterator[Problem]:
     """Check that `sample` draws no more candidates than there are or can be trained."""
     path, total = ("models", label, SAMPLE), math.prod(swept.axis.count for swept in lists)
-    most, sample = min(total, MOST_CANDIDATES), entry.get(SAMPLE)
+    most, sample = int(min(total, MOST_CANDIDATES)), entry.get(SAMPLE)
     if sample is None:
         if any(swept.axis.is_continuous for swept in lists):
             yield (
                 path[:2],
-                "has a range without steps; add `sample`, a number of candidates, or `search`",
+                "has a range without steps; add `sample`, a number of candidates",
             )
         elif total > most:
             yield path[:2], f"makes {total:,} candidates; draw at most {most:,} with `sample`"
@@ -94,43 +89,10 @@ def _check_sample(
         yield path, f"found {sample!r}; expected a number of candidates from 1 to {most}"
     elif isinstance(sample, dict) and not _is_count_and_seed(sample):
         yield path, f"found {sample!r}; expected a number, or a count and a seed from 0"
-
-
-def _check_search(
-    label: str, lists: Sequence[ranges.Swept], entry: dict[str, Any]
-) -> Iterator[Problem]:
-    """Check that `search` has candidates to suggest by the scores of earlier ones."""
-    path, search = ("models", label, SEARCH), entry[SEARCH]
-    known = ("sampler", "trials", "at_once", "seed")
-    most = min(math.prod(swept.axis.count for swept in lists), MOST_CANDIDATES)
-    if SAMPLE in entry:
-        yield path, f"conflicts with `{SAMPLE}`; expected one of them"
-    elif not lists:
-        yield path, "there is no list or range in this entry to search"
-    elif not isinstance(search, dict) or not {"sampler", "trials"} <= set(search) <= set(known):
-        yield path, f"found {search!r}; expected sampler, trials, optionally at_once and seed"
-    elif search["sampler"] not in SAMPLERS:
-        yield (*path, "sampler"), f"found {search['sampler']!r}; known: {', '.join(SAMPLERS)}"
-    elif not is_integer(at_once := search.get("at_once", AT_ONCE)) or at_once < 1:
-        yield (*path, "at_once"), f"found {at_once!r}; expected a whole number from 1"
-    elif not ranges.is_seed(search.get("seed", 0)):
-        yield (*path, "seed"), f"found {search['seed']!r}; expected a whole number from 0"
-    elif most <= (drawn := max(FIRST, at_once)):
-        remedy = "widen them" if most <= FIRST else "lower `at_once`"
-        yield (
-            path,
-            f"needs more than the {drawn} candidates that are drawn before any is suggested; the "
-            f"lists and ranges give {most:,}; remove `search` to train all, or {remedy}",
-        )
-    elif not is_integer(trials := search["trials"]) or not drawn < trials <= most:
-        yield (
-            (*path, "trials"),
-            f"found {trials!r}; expected more than the {drawn} that are drawn before "
-            f"any is suggested, and at most {most:,}, since none is trained twice",
-        )
-    elif at_once < (least := math.ceil((trials - FIRST) / MOST_ROUNDS)):
-        text = f"found {at_once}; expected at least {least}, for at most {MOST_ROUNDS} rounds"
-        yield (*path, "at_once"), text
+    elif not any(swept.found == [] for swept in lists):
+        found = len(ranges.draw(lists, sample))
+        if found < count:
+            yield path, f"found {sample!r}; the lists and ranges give only {found} different ones"
 
 
 def _is_count_and_seed(sample: dict[str, Any]) -> bool:
@@ -148,22 +110,6 @@ def _clashes(models: dict[str, Any]) -> Iterator[tuple[str, str]]:
             labels.add(name)
 
 
-def trials_named(config: dict[str, Any]) -> Iterator[Problem]:
-    """Yield a problem for each trial of a search that a study names, in a config as written."""
-    searches = {
-        f"{label}-trial": label for label, entry in config["models"].items() if SEARCH in entry
-    }
-    for study, settings in config["studies"].items():
-        for position, name in enumerate(settings["models"]):
-            stem = name.rstrip("0123456789")
-            if stem in searches and stem != name:
-                yield (
-                    ("studies", study, "models", position),
-                    f"{name} is a trial of a search, whose values are not known beforehand; "
-                    f"expected {searches[stem]}",
-                )
-
-
 def expanded(config: dict[str, Any]) -> dict[str, Any]:
     """Return the config with an entry for each candidate of its sweeps, see SWEPT and WRITTEN."""
     models, swept, labels, written = {}, {}, {}, {}
@@ -178,8 +124,6 @@ def expanded(config: dict[str, Any]) -> dict[str, Any]:
             labels[label].append(name)
             keys = ranges.short_names([sweep.name for sweep in lists])
             swept[name] = {"family": label, "values": dict(zip(keys, values, strict=True))}
-            if SEARCH in entry:
-                swept[name] |= {"search": _search(entry[SEARCH], lists, values)}
     if not swept:
         return config
     studies = {
@@ -193,45 +137,9 @@ def expanded(config: dict[str, Any]) -> dict[str, Any]:
 def _drawn(
     label: str, entry: dict[str, Any], lists: Sequence[ranges.Swept]
 ) -> list[tuple[str, tuple[Any, ...]]]:
-    """Return (label, values) of each candidate of an entry.
-
-    Those of a search are also drawn: they stand in for the ones that will be suggested. The last
-    ones are the ends of all ranges, so that these are checked and smoke-tested as well.
-    """
-    if search := entry.get(SEARCH):
-        drawn = ranges.spread(lists, search["trials"], search.get("seed", 0))
-        first = max(FIRST, search.get("at_once", AT_ONCE))
-        drawn[first:] = [*drawn[first:], *ranges.ends(lists)][first - len(drawn) :]
-        return [(f"{label}-trial{number}", values) for number, values in enumerate(drawn, 1)]
+    """Return (label, values) of each candidate of an entry."""
     drawn = ranges.draw(lists, entry.get(SAMPLE))
     return [(_label(label, lists, values), values) for values in drawn]
-
-
-def _search(
-    settings: dict[str, Any], lists: Sequence[ranges.Swept], values: Sequence[Any]
-) -> dict[str, Any]:
-    """Return what candidates.Search.of() reads from a candidate."""
-    return {
-        "space": {swept.name: swept.found for swept in lists},
-        "values": {swept.name: value for swept, value in zip(lists, values, strict=True)},
-        "at_once": settings.get("at_once", AT_ONCE),
-        "seed": settings.get("seed", 0),
-    }
-
-
-def candidate(
-    config: dict[str, Any], family: str, values: dict[str, Any]
-) -> tuple[str, dict[str, Any]]:
-    """Return (a label by its values, the entry) of a candidate for which values were suggested.
-
-    Args:
-        config: the expanded one.
-        values: name of each searched key -> value.
-    """
-    entry = config[WRITTEN][family]
-    lists = list(_lists(family, entry))
-    in_order = [values[swept.name] for swept in lists]
-    return _label(family, lists, in_order), _candidate(entry, family, lists, in_order)
 
 
 def family_of(config: dict[str, Any], label: str) -> str:
@@ -281,24 +189,16 @@ def _component(key: str, entry: dict[str, Any]) -> Component | None:
 
 
 def how_drawn(entry: dict[str, Any]) -> str:
-    """Return how the candidates of an entry with `sample` or `search` are drawn, in words."""
-    if search := entry.get(SEARCH):
-        first = max(FIRST, search.get("at_once", AT_ONCE))
-        return (
-            f", the first {first} drawn by a scrambled Sobol sequence, the others suggested by "
-            f"Optuna's tree-structured Parzen estimator (seed {search.get('seed', 0)})"
-        )
-    has_range = any(isinstance(swept.found, dict) for swept in _lists("", entry))
-    how = "from ranges by a scrambled Sobol sequence" if has_range else "at random from a grid"
+    """Return how the candidates of an entry with `sample` are drawn, in words."""
     seed = entry[SAMPLE].get("seed", 0) if isinstance(entry[SAMPLE], dict) else 0
-    return f", drawn {how} (seed {seed})"
+    return f", drawn by a scrambled Sobol sequence (seed {seed})"
 
 
 def _candidate(
     entry: dict[str, Any], label: str, lists: Sequence[ranges.Swept], values: Sequence[Any]
 ) -> dict[str, Any]:
     """Return the entry with one value in place of each list."""
-    candidate = {key: value for key, value in copy.deepcopy(entry).items() if key not in KEYS}
+    candidate = {key: value for key, value in copy.deepcopy(entry).items() if key != SAMPLE}
     for swept, value in zip(lists, values, strict=True):
         inner = candidate
         for key in swept.path[:-1]:

@@ -35,8 +35,8 @@ class Metadata:
         columns: number of columns of a table that are features; None: unknown, or it is no table.
         rarest: name of the rarest class.
         are_numbers: whether the names of the classes look like numbers to be predicted.
-        assignable: that of the training part, if there are groups: their sizes decide whether folds
-            can be made.
+        assignable: that of the training part, if there are groups or times: they decide whether
+            folds can be made.
         examples: what extremes() returns, if a smoke test needs real samples; None: any numbers of
             that shape will do.
     """
@@ -65,7 +65,7 @@ class Metadata:
         return self.own_task or tasks.usual(self.classes, self.numbers)
 
     def unassignable(self, folds: int, inner: int, seed: int) -> str | None:
-        """Return why samples in groups cannot be assigned to folds; None: they can.
+        """Return why samples with groups or times cannot be assigned to folds; None: they can.
 
         Args:
             folds, inner, seed: as in folds.assign().
@@ -90,8 +90,8 @@ class Metadata:
             rarest="" if counts is None else str(samples.classes[counts.argmin()]),  # type: ignore[index]
             are_numbers=counts is not None and _look_like_numbers(samples.classes, samples.train),  # type: ignore[arg-type]
             assignable=None
-            if samples.groups is None
-            else Assignable(samples.targets[: samples.train], samples.groups),
+            if samples.groups is None and samples.times is None
+            else Assignable(samples.targets[: samples.train], samples.groups, samples.times),
             shape=tuple(samples.shape[1:]),
             classes=None if counts is None else len(counts),
             groups=None if samples.groups is None else len(np.unique(samples.groups)),

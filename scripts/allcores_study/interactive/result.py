@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from allcores_study import yaml_files
-from allcores_study.analysis import suggestions, tidy
+from allcores_study.analysis import tidy
 from allcores_study.analysis.study import Study
+from allcores_study.config import grid
 from allcores_study.interactive import workflow
 from allcores_study.interactive.model import Model
 from allcores_study.records.results_folder import ResultsFolder
@@ -121,8 +122,7 @@ class Result:
         if config["studies"][self.name].get("final"):
             return Model.final(self.folder, label)
         folder = ResultsFolder(str(self.results))
-        folder.store.read_again()  # other processes have added runs
-        study = Study(config, suggestions.table(config, folder), folder, self.name)
+        study = Study(config, grid.expand(config), folder, self.name)
         runs = self.runs[self.runs["diverged"].isna()]
         labels = list(dict.fromkeys(runs["model"]))
         if label is None and len(labels) == 1:
@@ -136,7 +136,7 @@ class Result:
             for run in study.runs
             if tuple(tidy.identity_of(study, run)[key] for key in tidy.SETTINGS) == best
         ]
-        return Model([Predictor(folder.run_files(run.path)) for run in chosen])
+        return Model([Predictor(folder.run(run.path)) for run in chosen])
 
     def fit(self, label: str | None = None, cores: int | str = "all") -> Model:
         """Train each model once on all samples, as `final=True` does, and return one; see model().

@@ -20,12 +20,11 @@ import yaml
 from allcores.files import write_text
 from allcores.machine import cores, lifetime
 from allcores_study import programs, yaml_files
-from allcores_study.analysis import suggestions
-from allcores_study.config import schema, sweeps
-from allcores_study.planning import choose
+from allcores_study.config import grid, schema, sweeps
 from allcores_study.records import results_folder
 from allcores_study.records.results_folder import ResultsFolder
 from allcores_study.watching import journal
+from allcores_study.watching.ledger import Ledger
 from allcores_study.watching.progress_line import SHARE_OF_TIME
 from allcores_study.watching.status import Status
 
@@ -79,8 +78,7 @@ def run(file: Path, wanted_cores: int | str, data: str) -> None:
         raise ValueError(f"cores: found {wanted_cores!r}; expected a number from 1, or 'all'")
     count = cores.allowed() if wanted_cores == "all" else wanted_cores
     snakefile = programs.PROJECT / "workflow" / "Snakefile"
-    # The results folder has a lock of its own, which a killed process does not leave behind.
-    flags = ["-s", str(snakefile), "--cores", str(count), "--configfile", str(file), "--nolock"]
+    flags = ["-s", str(snakefile), "--cores", str(count), "--configfile", str(file)]
     # A class beside a script is importable for it, wherever it is started.
     paths = [sys.path[0], *filter(None, [os.environ.get("PYTHONPATH")])]
     with tempfile.TemporaryFile("w+", errors="replace") as printed:
@@ -119,7 +117,7 @@ def _show_progress(process: subprocess.Popen[bytes], file: Path) -> None:
             call = journal.read_call(folder)
             if call is None or call.started < began:
                 continue  # the config has not been checked yet
-            status = status or Status(folder, suggestions.table(config_of(file), folder))
+            status = status or _status(file)
             looked = time.perf_counter()
             look = status.look()
             # A look at thousands of runs takes long, and the runs need the cores.
@@ -139,12 +137,14 @@ def results_of(file: Path) -> ResultsFolder:
     return ResultsFolder(f"results/{results_folder.name_of([file])}")
 
 
+def _status(file: Path) -> Status:
+    config = config_of(file)
+    return Status(Ledger(config, grid.expand(config), results_of(file)))
+
+
 def config_of(file: Path) -> dict[str, Any]:
-    """Return the config in a file, which was run, with its sweeps expanded and `auto` chosen."""
-    config = sweeps.expanded(schema.defaults() | yaml_files.read(file))
-    chosen = choose.with_saved(config, results_of(file).plan_file(choose.FILE), None)
-    assert chosen is not None, "Snakemake chooses before it begins"
-    return chosen
+    """Return the config in a file, which was run, with its sweeps expanded."""
+    return sweeps.expanded(schema.defaults() | yaml_files.read(file))
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

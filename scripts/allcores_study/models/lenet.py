@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from torch import nn
 
+MEMORY_FORMAT = "channels_last"  # a step takes less time, see docs/cores.md
 ALLOWED = {"width": 0.01}
 
 

@@ -8,6 +8,7 @@ from math import prod
 
 from torch import nn
 
+MAY_BE_STACKED = True  # see stacking/stacks.py
 ALLOWED = {"width": 0.01, "hidden": 1, "activation": ("relu", "tanh")}
 
 

@@ -6,16 +6,16 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from allcores_study.config.run import Conditions, Run
+    from allcores_study.planning.estimate import Estimates
 
 # A run shares a job only if it takes fewer seconds than this.
 SHORT = 10.0
-# Seconds that a job should take: on this machine; as a step on the nodes of an allocation; as a job
-# that is submitted to a cluster.
-LOCAL, STEP, SUBMITTED = 10.0, 60.0, 600.0
+# Seconds that a job should take: on this machine, and as a job that is submitted to a cluster.
+LOCAL, SUBMITTED = 10.0, 600.0
 # Jobs of one kind take equally long, so there is one per core: the larger a stack, the faster. With
 # several kinds there are more per core, so that no core is idle for long at the end. Each job takes
 # at least this many seconds, because it takes most of a second to start, and SLURM takes some to
@@ -35,6 +35,29 @@ def is_short(run: Run, seconds: float, conditions: Conditions) -> bool:
         conditions: its Conditions.
     """
     return seconds < SHORT and run.nodes == 1 and not conditions.exclusive
+
+
+def jobs_of(
+    runs: Iterable[Run],
+    estimates: Estimates,
+    config: dict[str, Any],
+    cores: int | None,
+    most_jobs: int = 1,
+) -> list[list[Run]]:
+    """Return the Runs of each job that an invocation would start for Runs, most of them alone.
+
+    Args:
+        config: has `runs_per_job`, perhaps.
+        cores, most_jobs: as in deal().
+    """
+    runs, conditions = list(runs), estimates.table.conditions
+    short = [run for run in runs if is_short(run, estimates.work(run), conditions[run.path])]
+    wanted = LOCAL if cores else SUBMITTED
+    groups = deal(short, estimates.work, cores, wanted, most_jobs, config.get("runs_per_job"))
+    shared = {run.path for group in groups if len(group) > 1 for run in group}
+    return [group for group in groups if len(group) > 1] + [
+        [run] for run in runs if run.path not in shared
+    ]
 
 
 def deal(
@@ -60,7 +83,7 @@ def deal(
     kinds = defaultdict(list)
     for run in runs:
         # One model per job: what another model's file imports is not part of a run's identity.
-        key = run.dataset.label, run.model.name, run.strategy.label, run.layout, run.has_auto
+        key = run.dataset.label, run.model.name, run.strategy.label, run.layout
         kinds[key].append(run)
     work = {key: math.fsum(map(seconds_of, members)) for key, members in kinds.items()}
     groups = []

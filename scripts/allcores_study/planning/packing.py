@@ -1,4 +1,4 @@
-"""Predict when runs end that Snakemake's greedy scheduler packs onto cores and memory."""
+"""Predict when jobs end that Snakemake's greedy scheduler packs onto cores and memory."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class QueuedRun:
-    """A run to be started.
+class QueuedJob:
+    """A job to be started.
 
     Attributes:
-        cores, memory: what it claims; an exclusive run claims all cores.
+        cores, memory: what it claims; that of an exclusive run claims all cores.
         seconds: from its start to its end.
         after: seconds after that until its cores are free.
     """
@@ -23,16 +23,16 @@ class QueuedRun:
 
 
 def pack(
-    jobs: Iterable[QueuedRun], cores: int, memory: float = float("inf")
+    jobs: Iterable[QueuedJob], cores: int, memory: float = float("inf")
 ) -> tuple[float, float]:
-    """Start each QueuedRun, in the given order, as soon as there is room; later ones fill in.
+    """Start each QueuedJob, in the given order, as soon as there is room; later ones fill in.
 
     Args:
         jobs: in order of priority, the highest first.
         cores, memory: of the machine; a job that claims more gets all of it.
 
     Returns:
-        (seconds until the last run has ended, the most memory that is claimed at the same time)
+        (seconds until the last job has ended, the most memory that is claimed at the same time)
     """
     waiting = list(jobs)
     running = []  # (when its cores are free, the cores and the memory that it has, what it claims)

@@ -6,12 +6,12 @@ import dataclasses
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from allcores.files import read_json, write_json
-from allcores.machine import lifetime
+from allcores.machine import cores, lifetime
 from allcores_study import programs, yaml_files
 from allcores_study.config import checks, registry, sweeps
 from allcores_study.config.run import Run, digest
@@ -78,6 +78,24 @@ def counts(cache: str | Path) -> dict[str, dict[str, float]]:
     return {key: trial["counts"] for key, trial in _cached(cache).items()}
 
 
+def notes_on_bf16(table: Table, cache: str | Path) -> Iterator[str]:
+    """Yield a sentence if networks that compute in fp32 may be faster in bf16 on this processor."""
+    known = counts(cache)
+    labels = {
+        run.model.label
+        for run in table.runs.values()
+        if run.precision == "fp32"
+        and (key := trial(run))
+        and known.get(key[0], {}).get("has_convolutions")
+    }
+    if labels and cores.has_bf16():
+        yield (
+            "this processor computes in bf16, which may be faster for "
+            f"{', '.join(sorted(labels))}; "
+            "`precision: [fp32, bf16]` in a model's entry compares"
+        )
+
+
 def _cached(cache: str | Path) -> dict[str, Any]:
     try:
         return read_json(cache)
@@ -111,9 +129,9 @@ def trial(run: Run) -> tuple[str, dict[str, Any]] | None:
     metadata = registry.metadata(run.dataset)
     if metadata is None:
         return None
-    plain: Any = run.plain  # mypy cannot check fields by names in a dict
+    any_run: Any = run  # mypy cannot check fields by names in a dict
     minimal = dataclasses.replace(
-        plain,
+        any_run,
         dataset=dataclasses.replace(run.dataset, label="", options={}),
         **dict.fromkeys(("folds", "fold", "inner_folds", "inner_fold", "train_size")),
         **{"seed": 0, "epochs": 1},
@@ -134,7 +152,7 @@ def trial(run: Run) -> tuple[str, dict[str, Any]] | None:
     if not run.is_estimator:
         del settings["optimizer"]["options"]["lr"]
     parts = [settings, *(request[key] for key in ("shape", "task", "examples", "vocabulary"))]
-    parts += [fingerprint.of_recipe(run), identity.version_of_torch()]
+    parts += [fingerprint.of_smoke_test(run), identity.version_of_torch()]
     return digest(json.dumps(parts)), request
 
 

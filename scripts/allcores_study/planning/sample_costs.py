@@ -25,7 +25,8 @@ def of_a_sample(
 
     Returns:
         {"seconds": of forward and backward pass on a thread; "activation_bytes": kept for the
-        backward pass; "weight_bytes": of the model}
+        backward pass; "weight_bytes": of the model; "has_convolutions": whether it has weights of
+        four dimensions}
     """
     model.train()
     threads = torch.get_num_threads()
@@ -38,6 +39,7 @@ def of_a_sample(
         "seconds": seconds,
         "activation_bytes": _activation_bytes(model, inputs) / len(inputs),
         "weight_bytes": sum(parameter.nbytes for parameter in model.parameters()),
+        "has_convolutions": any(parameter.ndim == 4 for parameter in model.parameters()),
     }
 
 

@@ -24,17 +24,16 @@ import torch
 from allcores.machine.lifetime import die_with_parent, how_it_ended
 from allcores_study import programs
 from allcores_study.config import registry
-from allcores_study.data import augmentation, storage
+from allcores_study.data import augmentation
 from allcores_study.data.batches import seed_all
 from allcores_study.planning import sample_costs
 from allcores_study.records import fingerprint
+from allcores_study.stacking import stacks
 from allcores_study.tasks import base as tasks
 from allcores_study.training import losses, models, schedules
 from allcores_study.training.optimizers import maker_of
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from torch import Tensor, nn
 
     from allcores_study.config.run import Choice, Run
@@ -173,7 +172,6 @@ def tried_out(
     """Train the model of a run for one step; return what a sample takes.
 
     Args:
-        run: the Run, without `auto`.
         shape: of a sample, (C, H, W) for an image.
         strategies: those that are to train it in several processes.
         examples: inputs of two samples; None: random ones.
@@ -192,22 +190,6 @@ def tried_out(
             return trainer.tried_out(run, shape, task, examples, vocabulary)
         build = partial(models.build, run, shape, task.outputs, vocabulary)
         return _try_out(run, task, strategies, build, _inputs(shape, examples, vocabulary))
-
-
-def check_in_child(run: Run, data_folder: str | Path, limit: float) -> None:
-    """Smoke-test a run on samples like those of a prepared dataset, see answer().
-
-    Raises:
-        ValueError: the run cannot be trained.
-    """
-    info = storage.read_record(data_folder).content
-    strategies = [run.strategy] * (run.processes > 1)
-    examples = storage.examples(data_folder, info)
-    task = tasks.named(info["task"], info["outputs"])
-    vocabulary = storage.vocabulary_known(info)
-    said = answer(run, info["shape"][1:], task, strategies, examples, vocabulary, limit)
-    if said["problem"]:
-        raise ValueError(f"{said['place'][1]}: {said['problem']}")
 
 
 def _inputs(shape: Sequence[int], examples: list[Any] | None, vocabulary: int | None) -> Tensor:
@@ -269,7 +251,8 @@ def _try_out(
     _check_state_dict(build, model.state_dict(), plain, scores)
     with models.precision(run):
         try:
-            return sample_costs.of_a_sample(model, plain, criterion, targets) | note
+            costs = sample_costs.of_a_sample(model, plain, criterion, targets)
+            return costs | note | {"is_stacked": stacks.fits(run, model, inputs.shape[1:])}
         except Exception:  # such as of a compiled model
             return note
 

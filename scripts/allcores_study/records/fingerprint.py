@@ -65,20 +65,31 @@ def files_of_run(run: Run) -> dict[str, str]:
     if run.dataset.name:  # a workload has none
         parts += (registry.task(run.dataset),)
     modules = {part.module for part in parts} | {registry.trainer(run)}
-    stacking = [f"{STUDY}.stacking.stacks"] if run.may_be_stacked else []
+    stacking = [f"{STUDY}.stacking.stacks"] if registry.may_be_stacked(run) else []
     return _reached(f"{STUDY}.training.experiment", *stacking, *sorted(modules))
 
 
-def of_recipe(run: Run) -> str:
-    """Return the fingerprint of the code that measures the recipe for a Run's model."""
+def of_smoke_test(run: Run) -> str:
+    """Return the fingerprint of the code that a smoke test of a Run's model runs."""
     modules = [part.module for part in (registry.model(run.model.name), registry.task(run.dataset))]
-    return _digest(_reached(f"{STUDY}.training.recipes", *modules))
+    return _digest(_reached(f"{STUDY}.planning.trials", *modules))
 
 
 def of_dataset(choice: Choice) -> str:
     """Return the fingerprint of the code that prepares the dataset of a Choice."""
     modules = registry.datasets()[choice.name].module, registry.task(choice).module
     return _digest(_reached(*modules, f"{STUDY}.data.storage"))
+
+
+def of_choice() -> str:
+    """Return the fingerprint of the code that chooses between candidates."""
+    return _digest(_reached(f"{STUDY}.training.choosing"))
+
+
+def of_metric(name: str) -> str:
+    """Return the fingerprint of a metric: of the file that defines it."""
+    module = registry.metric(name).module
+    return _digest({module: _contents(registry.metric(name).file)["hash"]})
 
 
 def of_folds() -> str:

@@ -2,48 +2,41 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from allcores_study.config.run import Run
 from allcores_study.data import folds, storage
 from allcores_study.data.folds import Assignable
 from allcores_study.records import run_files
-from allcores_study.records.identity import Record
 from allcores_study.serving.predictor import Predictor
-
-if TYPE_CHECKING:
-    from allcores_study.records.run_files import RunFolder, StoredRun
 
 
 def read(folder: str | Path, model: str | None = None) -> list[Predictor]:
     """Return the Predictors of the runs in a folder and its subfolders.
 
-    Diverged runs are left out, and so are inner runs of a selection, unless there are no others.
-    Final runs are left out unless the folder is that of one.
+    Diverged runs are left out, and so are inner runs of a choice, which leave no weights. Final
+    runs are left out unless the folder is that of one.
 
     Args:
-        model: label of the model whose runs are read; of a swept model, the runs of its chosen
-            candidates are; None: all.
+        model: label of the model whose runs are read; None: all.
 
     Raises:
-        ValueError: there is no run, or they have different datasets, columns or targets, or a label
-            has different hyperparameters in each fold.
+        ValueError: there is no run, or they have different datasets, columns or targets.
     """
-    found = run_files.below(folder) or [run_files.RunFolder(folder)]
-    diverged = set(map(str, _diverged(folder)))
-    sound = [files for files in found if str(files) not in diverged]
-    of_model = sound or found
-    if model is not None:
-        of_model = _of_model(of_model, model, folder)
-    predictors = [Predictor(files) for files in of_model]
-    outer = [predictor for predictor in predictors if not predictor.run.inner_folds]
-    predictors = outer or predictors
+    found = {place: run_files.metrics(place) for place in run_files.below(folder)}
+    if found and all(run["settings"].get("inner_folds") for run in found.values()):
+        raise ValueError(f"{folder}: has only inner runs of a choice, which leave no weights")
+    outer = {place: run for place, run in found.items() if not run["settings"].get("inner_folds")}
+    sound = [place for place, run in outer.items() if not run["diverged"]] or [*outer]
+    labels = {place: outer[place]["settings"]["model"]["label"] for place in sound}
+    if model is not None and model not in labels.values():
+        known = ", ".join(dict.fromkeys(labels.values()))
+        raise ValueError(f"{folder}: has no run of {model!r}; found {known}")
+    of_model = [place for place in sound if model in (None, labels[place])]
+    predictors = list(map(Predictor, of_model or [Path(folder)]))
     if len(predictors) > 1:
         predictors = [predictor for predictor in predictors if not predictor.run.final]
     if not predictors:
@@ -57,61 +50,17 @@ def read(folder: str | Path, model: str | None = None) -> list[Predictor]:
         ):
             if value != first_value:
                 raise ValueError(
-                    f"{folder}: its runs have different {part}: {first.files} and {other.files} "
+                    f"{folder}: its runs have different {part}: {first.folder} and {other.folder} "
                     f"({first.run.dataset.label}, {other.run.dataset.label}); expected the same"
                 )
     return predictors
 
 
-def _of_model(
-    found: list[RunFolder | StoredRun], model: str, folder: str | Path
-) -> list[RunFolder | StoredRun]:
-    """Return the files of those runs that are of a model, or of its chosen candidates."""
-    runs = [
-        (files, Run.from_json(json.dumps(run_files.metrics(files)["settings"]))) for files in found
-    ]
-    of_label = [(files, run) for files, run in runs if run.model.label == model]
-    chosen_paths, family_of = _choices(run_files.results_of(found[0]))
-    trained = {repr((run.model, run.optimizer, run.batch_size)) for _, run in of_label}
-    if model in family_of and len(trained) > 1:
-        raise ValueError(
-            f"{folder}: {model} has different hyperparameters in each fold; give --model "
-            f"{family_of[model]} for the chosen candidates, or the folder of one run"
-        )
-    if not of_label:
-        of_label = [(files, run) for files, run in runs if run.path in chosen_paths.get(model, ())]
-    if not of_label:
-        known = dict.fromkeys([*chosen_paths, *(run.model.label for _, run in runs)])
-        raise ValueError(f"{folder}: has no run of {model!r}; found {', '.join(known)}")
-    return [files for files, _ in of_label]
-
-
-def _choices(results: Path | None) -> tuple[dict[str, set[str]], dict[str, str]]:
-    """Return what was chosen in a folder of results; None: there is no such folder.
-
-    Returns:
-        (label of a model -> paths of the runs of its chosen candidates, label of a candidate of a
-        search -> that of its model).
-    """
-    chosen_paths: dict[str, set[str]] = defaultdict(set)
-    family_of: dict[str, str] = {}
-    folder = Path(results or "", "selections")
-    for file in sorted(folder.rglob("*.json")) if results else []:
-        _, dataset, family, *others = file.relative_to(folder).with_suffix("").parts
-        choice = Record.content_of(file)
-        # Candidates kept on an earlier rung have no run with such a path.
-        paths = {"/".join((dataset, label, *others)) for label in choice.get("kept", ())}
-        chosen_paths[family] |= paths
-        candidates = choice.get("candidates", {}).items()
-        family_of |= {label: family for label, entry in candidates if "values" in entry}
-    return chosen_paths, family_of
-
-
-def _diverged(folder: str | Path) -> Iterator[RunFolder | StoredRun]:
-    """Yield the files of diverged runs in a folder and its subfolders."""
-    for files in run_files.below(folder):
-        if run_files.metrics(files)["diverged"]:
-            yield files
+def _diverged(folder: str | Path) -> Iterator[Path]:
+    """Yield the folders of diverged runs in a folder and its subfolders."""
+    for place in run_files.below(folder):
+        if run_files.metrics(place)["diverged"]:
+            yield place
 
 
 def mean(predictors: list[Predictor], inputs: np.ndarray) -> np.ndarray:
@@ -123,7 +72,7 @@ def description(predictors: list[Predictor]) -> str:
     """Return which runs make the prediction, in words."""
     counts = Counter(predictor.run.model.label for predictor in predictors)
     if len(predictors) == 1:
-        return f"by the run {predictors[0].files}"
+        return f"by the run {predictors[0].folder}"
     listed = ", ".join(f"{count} of {label}" for label, count in counts.items())
     return f"averaged over {len(predictors)} runs ({listed})"
 
@@ -145,8 +94,8 @@ def notes(predictors: list[Predictor], inputs: np.ndarray, folder: str | Path) -
             f"{count:,} of {len(inputs):,} samples have a category that some run has not seen: "
             "that run treats it as none"
         )
-    for files in _diverged(folder):
-        yield f"{files} is left out: it diverged"
+    for place in _diverged(folder):
+        yield f"{place} is left out: it diverged"
     if edited := sorted({name for predictor in predictors for name in predictor.edited}):
         yield f"{', '.join(edited)} differ from what the runs were trained with"
     trained = np.zeros(len(inputs), bool)

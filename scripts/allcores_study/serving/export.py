@@ -95,7 +95,7 @@ def _traced(predictor: Predictor) -> torch.export.ExportedProgram:
     except Exception as error:  # from a model whose steps depend on values
         text = f"{type(error).__name__}: {error}".splitlines()[0]
         raise ValueError(
-            f"{predictor.files}: torch.export cannot trace {predictor.run.model.label} ({text})"
+            f"{predictor.folder}: torch.export cannot trace {predictor.run.model.label} ({text})"
         ) from error
 
 
@@ -138,7 +138,7 @@ def _skops(predictor: Predictor) -> bytes:
         skops.loads(content, trusted=skops.get_untrusted_types(data=content))
     except Exception as error:  # whatever the parts of an estimator raise
         raise ValueError(
-            f"{predictor.files}: skops cannot hold {predictor.run.model.label} "
+            f"{predictor.folder}: skops cannot hold {predictor.run.model.label} "
             f"({type(error).__name__}: {error})"
         ) from error
     file = io.BytesIO(content)

@@ -15,7 +15,7 @@ from allcores_study.config import grid
 from allcores_study.config.run import digest
 from allcores_study.records import fingerprint, run_files
 from allcores_study.records.results_folder import FINAL_MODELS
-from allcores_study.records.run_files import METRICS
+from allcores_study.records.run_files import METRICS, WEIGHTS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from allcores_study.serving.predictor import Predictor
 
 # The files of each.
-FILES = (METRICS, "weights.pt")
+FILES = (METRICS, WEIGHTS)
 
 
 class FinalModels(Study):
@@ -67,7 +67,7 @@ class FinalModels(Study):
 
     def folder_of(self, run: Run) -> str:
         """Return the folder of a run's model, in `place`."""
-        return f"{run.dataset.label}/{self.label_of(run)}/{run.schedule.label}"
+        return f"{run.dataset.label}/{run.model.label}/{run.schedule.label}"
 
 
 def write(study: FinalModels) -> None:
@@ -84,15 +84,15 @@ def write(study: FinalModels) -> None:
     for run in study.runs:
         folder = place / study.folder_of(run)
         folder.mkdir(parents=True, exist_ok=True)
-        files = study.folder.run_files(run.path)
-        metrics = run_files.metrics(files)
-        (folder / "weights.pt").write_bytes(run_files.checked(files, metrics, "weights.pt"))
-        write_text(folder / METRICS, files.read(METRICS).decode())
+        of_run = Path(study.folder.run(run.path))
+        metrics = run_files.metrics(of_run)
+        (folder / WEIGHTS).write_bytes(run_files.checked(of_run, metrics, WEIGHTS))
+        write_text(folder / METRICS, (of_run / METRICS).read_text())
         listed.append(
             {
                 "folder": study.folder_of(run),
                 "dataset": run.dataset.label,
-                "model": study.label_of(run),
+                "model": run.model.label,
                 "schedule": run.schedule.label,
                 "diverged": bool(metrics["diverged"]),
                 "train_samples": metrics["train_samples"],
@@ -123,11 +123,8 @@ def _as_skops(folder: Path) -> str:
 
 def _choice(study: FinalModels, run: Run) -> dict[str, Any] | None:
     """Return the candidate that was chosen on all samples, with the scores of all of them."""
-    for selection in study.selections:
-        if run.path in selection.final.values() and run.model.label != selection.family:
-            candidates = study.folder.choice_made(selection)["candidates"]
-            return {"candidate": run.model.label, "candidates": candidates}
-    return None
+    choice = study.folder.choice_made(run.path) if run.path in study.table.selections else None
+    return choice and {"candidate": choice["chosen"], "candidates": choice["candidates"]}
 
 
 def _expected(study: FinalModels, run: Run, runs: pd.DataFrame) -> dict[str, Any]:
@@ -139,7 +136,7 @@ def _expected(study: FinalModels, run: Run, runs: pd.DataFrame) -> dict[str, Any
     """
     settings = {
         "dataset": run.dataset.label,
-        "model": study.label_of(run),
+        "model": run.model.label,
         "schedule": run.schedule.label,
         "strategy": run.strategy.label,
     }

@@ -59,7 +59,7 @@ def _rows(study: Study, frames: dict[str, Any]) -> Iterator[dict[str, Any]]:
         repeats, most = effort(columns, len(runs))
         for _, row in runs.iterrows():
             key = tuple(row[tidy.RUN])
-            files = study.folder.run_files(run_of[key].path)
+            files = study.folder.run(run_of[key].path)
             samples = _some(samples_of[key].to_numpy(), most, row["seed"])
             try:
                 with threadpoolctl.threadpool_limits(1):

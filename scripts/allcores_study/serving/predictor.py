@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -19,18 +17,15 @@ from allcores_study.records import fingerprint, run_files
 from allcores_study.tasks import base as tasks
 from allcores_study.training import evaluation, models
 
-if TYPE_CHECKING:
-    from allcores_study.records.run_files import RunFolder, StoredRun
-
 
 class Predictor:
     """A run's network, loaded from the files in its folder.
 
     Args:
-        run: its folder, whether its files lie there or in a store; or its files.
+        folder: of the run.
 
     Attributes:
-        run: the Run, without `auto`.
+        run: the Run.
         classes: names of the classes; None: it predicts a number.
         shape, dtype: of a sample; images are "uint8", (C, H, W).
         columns: the features of a table, see storage.Samples; None: it is not a table.
@@ -44,19 +39,17 @@ class Predictor:
         ValueError: there is no such run, its files were changed, or it diverged.
     """
 
-    def __init__(self, run: str | Path | RunFolder | StoredRun) -> None:
-        files = run_files.at(run) if isinstance(run, str | Path) else run
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = folder = Path(folder)
         try:
-            metrics = run_files.metrics(files)
+            self.metrics = metrics = run_files.metrics(folder)
         except (FileNotFoundError, NotADirectoryError):
             raise ValueError(
-                f"{files} holds no results of a run: {files}/metrics.json is missing"
+                f"{folder} holds no results of a run: {folder}/metrics.json is missing"
             ) from None
         if metrics["diverged"]:
-            raise ValueError(f"{files}: the run diverged and has no weights")
-        settings = Run.from_json(json.dumps(metrics["settings"]))
-        self.files, self.metrics = files, metrics
-        self.run = dataclasses.replace(settings, **metrics["recipe"])
+            raise ValueError(f"{folder}: the run diverged and has no weights")
+        self.run = Run.from_json(json.dumps(metrics["settings"]))
         identity = metrics["identity"]
         self.data, self.targets = json.loads(identity["inputs"])["sha256"], identity["targets"]
         self.classes, self.columns = metrics["classes"], metrics["columns"]
@@ -69,7 +62,7 @@ class Predictor:
         inputs = self.shape[0] - len(self.unseen), *self.shape[1:]
         size = self.vocabulary.size if self.vocabulary else None
         self.model = models.build(self.run, inputs, self.task.outputs, size)
-        weights = io.BytesIO(run_files.checked(files, metrics, "weights.pt"))
+        weights = io.BytesIO(run_files.checked(folder, metrics, run_files.WEIGHTS))
         now = fingerprint.loaded()  # with what the model has imported
         then = metrics["loaded"].items()
         self.edited = [name for name, digest in then if now.get(name, digest) != digest]
@@ -78,7 +71,7 @@ class Predictor:
         except RuntimeError as error:
             edited = f"; edited since: {', '.join(self.edited)}" if self.edited else ""
             raise ValueError(
-                f"{files}: its weights do not fit the model{edited}: {error}"
+                f"{folder}: its weights do not fit the model{edited}: {error}"
             ) from None
         self.model.eval()
         self.task = self.task.given_by(self.model)
@@ -86,8 +79,8 @@ class Predictor:
     @property
     def data_folder(self) -> Path:
         """The folder of its prepared dataset, if the run is in the results of a config."""
-        place = run_files.results_of(self.files)
-        return place / "data" / self.run.dataset.label if place else self.files.place / "data"  # type: ignore[union-attr]
+        place = run_files.results_of(self.folder)
+        return place / "data" / self.run.dataset.label if place else self.folder / "data"
 
     @torch.inference_mode()
     def scores(self, inputs: np.ndarray) -> np.ndarray:
@@ -116,7 +109,7 @@ class Predictor:
         except Exception as error:  # from a user's model, such as a word outside its vocabulary
             text = f"{type(error).__name__}: {error}"
             raise ValueError(
-                f"{self.files}: its model does not accept these samples ({text})"
+                f"{self.folder}: its model does not accept these samples ({text})"
             ) from None
         return torch.cat([self.task.kept(scores, inputs) for _, inputs, scores in parts]).numpy()
 

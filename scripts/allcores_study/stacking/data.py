@@ -1,9 +1,8 @@
-"""What the loop of stacked networks reads: samples, order, learning rates, averages, time."""
+"""What the loop of stacked networks reads: samples, order, learning rates, averages."""
 
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -135,49 +134,16 @@ class Averages:
         self.stack, self.runs, self.has_begun = stack, runs, [False] * len(runs)
         if any(run.ema for run in runs):
             self.weights = stack.weights.clone()
-            self.buffers = {name: values.clone() for name, values in stack.buffers.items()}
 
     @torch.no_grad()
     def take(self, rows: Iterable[int]) -> None:
         """Add the weights of these networks after a step to their averages."""
         for k in rows:
             if self.runs[k].ema:
-                self._move(k, 1 - self.runs[k].ema if self.has_begun[k] else 1.0)  # type: ignore[operator]
+                rate = 1 - self.runs[k].ema if self.has_begun[k] else 1.0  # type: ignore[operator]
+                self.weights[k].lerp_(self.stack.weights[k], rate)
                 self.has_begun[k] = True
-
-    def _move(self, k: int, rate: float) -> None:
-        self.weights[k].lerp_(self.stack.weights[k], rate)
-        for name, values in self.buffers.items():
-            if values.dtype.is_floating_point:
-                values[k].lerp_(self.stack.buffers[name][k], rate)
-            else:
-                values[k] = self.stack.buffers[name][k]
 
     def shipped(self, k: int) -> dict[str, torch.Tensor]:
         """Return the state_dict that a network ships now: of its average, if there is one."""
-        if self.has_begun[k]:
-            return self.stack.state_dict(k, self.weights, self.buffers)
-        return self.stack.state_dict(k, self.stack.weights, self.stack.buffers)
-
-
-class Phases:
-    """Seconds in each phase of the loop, an equal share for each network."""
-
-    def __init__(self, networks: int) -> None:
-        self.networks = networks
-        self.seconds: dict[str, float] = {}
-        self.phase: str | None = None
-        self.since: float
-
-    def enter(self, phase: str | None) -> None:
-        """Count time as this phase from now on; None: as none."""
-        now = time.perf_counter()
-        if self.phase:
-            self.seconds[self.phase] = self.seconds.get(self.phase, 0.0) + now - self.since
-        self.phase, self.since = phase, now
-
-    def take(self) -> dict[str, float]:
-        """Return phase -> seconds since the last call."""
-        self.enter(None)
-        seconds, self.seconds = self.seconds, {}
-        return {phase: spent / self.networks for phase, spent in seconds.items()}
+        return self.stack.state_dict(k, self.weights if self.has_begun[k] else self.stack.weights)

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from allcores.loop.sharding import count_batches
+from allcores.machine import costs
 from allcores.parallel.failures import DivergedError
-from allcores_study.data.batches import dropout_seed
 from allcores_study.stacking import losses as stacked_losses
-from allcores_study.stacking.data import Averages, Phases, Rates, StackedSamples, orders
+from allcores_study.stacking.data import Averages, Rates, StackedSamples, orders
 from allcores_study.stacking.networks import ROWS, Stack, padded
 from allcores_study.stacking.optimizers import StackedOptimizer
 from allcores_study.training.evaluation import is_over
@@ -46,7 +46,7 @@ def train(
     """
     runs, stack = [prepared.run for prepared in prepared_runs], Stack(models)
     samples, criterion = StackedSamples(prepared_runs), stacked_losses.of_runs(prepared_runs)
-    optimizer, clock = StackedOptimizer(runs, stack), Phases(len(runs))
+    optimizer, clock = StackedOptimizer(runs, stack), costs.Clock()
     batches = [
         count_batches(len(prepared.samples), prepared.run.batch_size)  # type: ignore[arg-type]
         for prepared in prepared_runs
@@ -62,7 +62,6 @@ def train(
 
     while going := [k for k in range(len(runs)) if is_going_on(k)]:
         epoch = len(epochs[going[0]])
-        random = [torch.Generator().manual_seed(dropout_seed(run.seed, epoch, 0)) for run in runs]
         numbers = [epoch if k in going else None for k in range(len(runs))]
         order, present = orders(
             prepared_runs,
@@ -78,7 +77,7 @@ def train(
             inputs, target = samples.of(order[:, step])
             lr = torch.tensor([[rate.lr] for rate in rates], dtype=torch.float64)
             clock.enter("compute")
-            losses = criterion(stack.scores(inputs, is_sample, random), target, is_sample)
+            losses = criterion(stack.scores(inputs), target, is_sample)
             stack.differentiate(losses.nan_to_num(0.0, 0.0, 0.0).sum())
             clock.enter("update")
             for k in (~losses.isfinite()).nonzero().flatten().tolist():
@@ -92,7 +91,9 @@ def train(
                 last_rates[k] = rates[k].lr
                 rates[k].end_batch()
             total_losses += torch.where(counts > 0, losses.detach(), 0.0) * counts
-        phases = clock.take()
+        clock.stop()
+        # Equal shares of those that are still trained.
+        phases = {phase: seconds / len(going) for phase, seconds in clock.take().items()}
         for k in going:
             if diverged[k] is None:
                 loss = float(total_losses[k]) / len(prepared_runs[k].samples)

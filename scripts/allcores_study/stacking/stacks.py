@@ -7,10 +7,11 @@ are: a single network is a stack of one.
 from __future__ import annotations
 
 import functools
+import math
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,15 +22,18 @@ from allcores.machine import costs
 from allcores_study.config import registry
 from allcores_study.config.run import ADDITIONS, Run
 from allcores_study.data import folds, storage
-from allcores_study.stacking import losses, optimizers
+from allcores_study.records.run_files import METRICS
+from allcores_study.stacking import losses, networks, optimizers
 from allcores_study.stacking.loop import train
-from allcores_study.stacking.networks import check, traced, without_gradient
-from allcores_study.stacking.purity import plain_values
-from allcores_study.training import models, results
-from allcores_study.training.checkpoints import save_weights
+from allcores_study.training import models, progress
 from allcores_study.training.evaluation import is_over, shipped
-from allcores_study.training.prepared import Outcome, PreparedRun, costs_of_node, diverged_at_last
-from allcores_study.training.progress import EpochsFile
+from allcores_study.training.prepared import (
+    Outcome,
+    PreparedRun,
+    costs_of_node,
+    diverged_at_last,
+    thinned,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,8 +48,6 @@ STACKED = {"clip_norm", "ema", "validation", "patience"}
 MOST_WEIGHTS, MOST_WORK, MOST_STEPS = 20_000, 1e10, 20_000
 # The most networks and the most work in a stack, because a stack that is killed starts over.
 MOST, MOST_WORK_TOGETHER = 50, 4e10
-
-_graphs: dict[tuple[str, str, tuple[int, ...], str], Any] = {}  # see _graph_of()
 
 
 def stacks_of(
@@ -72,15 +74,8 @@ def stacks_of(
     return stacks, others
 
 
-def train_stacks(
-    stacks: list[list[Member]],
-    begin: Callable[[RunRequest], None] = lambda request: None,
-    end: Callable[[RunRequest], None] = lambda request: None,
-) -> None:
+def train_stacks(stacks: list[list[Member]]) -> None:
     """Train the stacks of stacks_of(), and write the results of their runs.
-
-    Args:
-        begin, end: called when the training of a run begins, and when its results are written.
 
     Raises:
         Exception: raised in a stack, once the others are trained; an ExceptionGroup, if several
@@ -90,26 +85,32 @@ def train_stacks(
     spent = costs.Session([(costs.program_start("self"), 0.0)])
     for members in stacks:
         try:
-            spent = _train(members, spent, begin, end)
+            spent = _train(members, spent)
         except Exception as error:
             failures.append(error)
     if failures:
         raise failures[0] if len(failures) == 1 else ExceptionGroup("stacks failed", failures)
 
 
+def fits(run: Run, model: torch.nn.Module, shape: Sequence[int]) -> bool:
+    """Return whether the network of a Run can be stacked, for samples of a shape."""
+    is_small = _weights(model) <= MOST_WEIGHTS
+    return not problem(run) and is_small and not networks.problem(model, tuple(shape))
+
+
 def problem(run: Run) -> str | None:
     """Return why a Run cannot be stacked, as far as its settings show; None: it may be."""
     if run.is_estimator:
         return "it is not a network"
-    strategy = registry.strategies()[run.strategy.name].load()
     if run.stacked is False:
-        return "its study compares ways of using the cores, or trains in turns"
+        return "its study compares ways of using the cores"
     if run.processes > 1 or run.threads_per_worker != 1:
         return "it has several processes or threads"
+    if not registry.may_be_stacked(run):
+        return "its network is not known to be plain"
+    strategy = registry.strategies()[run.strategy.name].load()
     if not strategy.is_alone(run.processes, run.strategy.options):
         return f"{run.strategy.label} is not plain training, even with one worker"
-    if run.stop_after:
-        return "another run continues from it"
     if run.precision != "fp32":
         return "it computes in bf16"
     if run.crop or run.flip or run.augmentation:
@@ -128,7 +129,7 @@ def _member(request: RunRequest) -> tuple[Member, str]:
     run = request.run
     if found := problem(run):
         raise ValueError(found)
-    dataset, assigned = _data(request.data_folder, request.fold_file, *_folds_of(run))
+    dataset, assigned = _data(request.data_folder, request.fold_file, run)
     if dataset.vocabulary:
         raise ValueError("its samples are tokens")
     if found := losses.problem(run, dataset):
@@ -143,40 +144,9 @@ def _member(request: RunRequest) -> tuple[Member, str]:
     steps = run.epochs * count_batches(len(prepared.samples), run.batch_size)
     if _work(prepared, model) > MOST_WORK or steps > MOST_STEPS:
         raise ValueError("its training takes so long that it needs checkpoints")
-    # Last, because it takes the longest.
-    code, has_batch_norm, rounded = _graph_of(run, prepared.dataset.shape, model)
-    if has_batch_norm and len(prepared.samples) % run.batch_size == 1:
-        raise ValueError("batch norm has no statistics of a batch of one sample")
-    if rounded and run.optimizer.name != "SGD":
-        raise ValueError(
-            f"the gradient of {rounded} is 0 up to rounding, which Adam turns into steps"
-        )
-    return Member(request, prepared, model), _key(prepared, model, code)
-
-
-def _graph_of(
-    run: Run, shape: tuple[int, ...], model: torch.nn.Module
-) -> tuple[str, bool, str | None]:
-    """Return (code of a model's graph, whether it has batch norm, parameter without a gradient).
-
-    Equal models are traced once.
-
-    Raises:
-        ValueError: see networks.traced() and check().
-    """
-    values = [plain_values(module) for module in model.modules()]
-    key = run.model.name, repr(run.model.options), shape, repr(values)
-    if key not in _graphs:
-        try:
-            graph = traced(model)
-            check(model, shape)
-            has_batch_norm = any(isinstance(m, torch.nn.BatchNorm1d) for m in graph.modules())
-            _graphs[key] = graph.code, has_batch_norm, without_gradient(model, shape)
-        except ValueError as error:
-            _graphs[key] = error
-    if isinstance(_graphs[key], ValueError):
-        raise _graphs[key]
-    return _graphs[key]
+    if found := networks.problem(model, prepared.dataset.shape):
+        raise ValueError(found)
+    return Member(request, prepared, model), _key(prepared, model)
 
 
 def _weights(model: torch.nn.Module) -> int:
@@ -187,34 +157,37 @@ def _work(prepared: PreparedRun, model: torch.nn.Module) -> int:
     return _weights(model) * len(prepared.samples) * prepared.run.epochs
 
 
-def _folds_of(run: Run) -> tuple[int | None, int | None, int]:
-    return run.folds, run.inner_folds, run.seed
+def _data(
+    folder: Path, fold_file: Path | None, run: Run
+) -> tuple[storage.Dataset, np.ndarray | None]:
+    """Return the opened dataset, and what folds.assign() returns for it; None: no folds."""
+    is_held_out = run.folds is None and not run.inner_folds and not run.final
+    return _data_of(folder, fold_file, run.folds or 0, run.inner_folds or 0, run.seed, is_held_out)
 
 
 @functools.cache
-def _data(
-    folder: Path, fold_file: Path | None, count: int | None, inner: int | None, seed: int
+def _data_of(
+    folder: Path, fold_file: Path | None, count: int, inner: int, seed: int, is_held_out: bool
 ) -> tuple[storage.Dataset, np.ndarray | None]:
-    """Return the opened dataset, and what folds.assign() returns for it; None: no folds."""
     dataset = storage.open_dataset(folder)
-    if count is None and not inner:
-        if dataset.info["train"] == dataset.info["shape"][0]:
+    if not (count or inner):
+        if is_held_out and dataset.info["train"] == dataset.info["shape"][0]:
             raise ValueError("its dataset has no test set of its own")
         return dataset, None
     assignable = folds.Assignable.of(dataset)
     if fold_file is None:
-        return dataset, folds.assign(assignable, count or 0, inner, seed)
-    return dataset, folds.read(fold_file, assignable, count or 0, inner or 0, seed)
+        return dataset, folds.assign(assignable, count, inner or None, seed)
+    return dataset, folds.read(fold_file, assignable, count, inner, seed)
 
 
-def _key(prepared: PreparedRun, model: torch.nn.Module, code: str) -> str:
+def _key(prepared: PreparedRun, model: torch.nn.Module) -> str:
     """Return what the runs of a stack have in common."""
     run = prepared.run
     assert run.optimizer is not None
     shapes = [(name, tuple(value.shape)) for name, value in model.state_dict().items()]
     loss = run.loss.to_json()
     parts = run.dataset.label, run.batch_size, run.optimizer.name, loss, shapes
-    return repr((*parts, code, str(model), prepared.dataset.unseen))
+    return repr((*parts, str(model), prepared.dataset.unseen))
 
 
 class Member:
@@ -260,25 +233,14 @@ class Member:
 
     def write(self, outcome: Outcome) -> dict[str, Any]:
         """Write the results, metrics.json last; return the content of that."""
-        output = self.request.output
-        save_weights({} if outcome.diverged else self.best, output / "weights.pt")
-        kept = None if outcome.diverged else self.predictions
-        self.prepared.write_predictions(output / "predictions.parquet", kept)
-        EpochsFile(output).write(outcome.checkpoint["epochs"])
-        (session,) = outcome.costs[0]["sessions"]
-        trace = [(session["started"], 0.0), (session["ended"], session["cpu_seconds"])]
-        results.write_trace(output / "utilisation.csv", [costs.Session(trace)])
+        weights = {} if outcome.diverged else self.best
+        self.prepared.write_beside(self.request, weights, outcome.predictions)
         record = self.prepared.record(self.request, outcome)
-        record.write(output / "metrics.json", indent=None)  # a third of the time
+        record.write(self.request.output / METRICS, indent=None)  # a third of the time
         return record.content
 
 
-def _train(
-    members: list[Member],
-    before: costs.Session,
-    begin: Callable[[RunRequest], None],
-    end: Callable[[RunRequest], None],
-) -> costs.Session:
+def _train(members: list[Member], before: costs.Session) -> costs.Session:
     """Train a stack and write the results of its runs.
 
     Args:
@@ -288,13 +250,13 @@ def _train(
         What it has spent now.
     """
     for member in members:
-        begin(member.request)
+        member.request.output.mkdir(parents=True, exist_ok=True)
+        progress.of_process.begin(member.request.run.path)
         for note in member.prepared.notes:
             print(note, flush=True)
-        member.request.output.mkdir(parents=True, exist_ok=True)
     first, count = members[0].request, len(members)
     watch = costs.Watch(os.devnull)
-    with first.execution.leased(first.run) as watch.cores:
+    with first.leased() as watch.cores:
         if watch.cores:
             os.sched_setaffinity(0, watch.cores)
         watch.start()
@@ -311,25 +273,30 @@ def _train(
         watch.finish()
     (spent,) = watch.sessions
     watch.sessions = [_since(before, spent)]
-    whole = costs_of_node(watch)
+    whole, shares = costs_of_node(watch), _shares([epochs for epochs, _ in ends])
     for k, (member, (epochs, diverged)) in enumerate(zip(members, ends, strict=True)):
         checkpoint = {"epochs": epochs, "start_up_seconds": start_up, "threads": 1}
         checkpoint["parameters"] = _weights(member.network)
-        measures, costs_of_run = {} if diverged else member.measures, [_slice(whole, k, count)]
+        measures, costs_of_run = (
+            {} if diverged else member.measures,
+            [_slice(whole, sum(shares[:k]), shares[k])],
+        )
+        predictions = None if diverged else member.predictions
         outcome = Outcome(
-            measures, diverged, evaluation_seconds, checkpoint, costs_of_run, stacked=True
+            *(measures, diverged, evaluation_seconds, checkpoint, costs_of_run, predictions),
+            stacked=True,
         )
         record = member.write(outcome)
         if diverged:
             print(f"diverged: {diverged}", flush=True)
         else:
             print(
-                f"{member.prepared.dataset.task.in_words(record)} on "
+                f"{member.prepared.run.path}: {member.prepared.dataset.task.in_words(record)} on "
                 f"{record['held_out_samples']:,} {member.prepared.run.scored_on}; "
-                f"{record['training_seconds']:.2f} s of training, one of {count} equal shares",
+                f"{record['training_seconds']:.2f} s of training, its share of {count}",
                 flush=True,
             )
-        end(member.request)
+        progress.of_process.end(progress.TRAINED, member.request.run.path)
     return spent
 
 
@@ -340,21 +307,37 @@ def _since(before: costs.Session, session: costs.Session) -> costs.Session:
     return costs.Session(trace, waited, session.peak_memory, session.stopped)
 
 
-def _slice(whole: dict[str, Any], number: int, count: int) -> dict[str, Any]:
-    """Return the costs of one run of a stack: an equal part, as if one came after the other."""
+def _shares(all_epochs: list[list[dict[str, Any]]]) -> list[float]:
+    """Return each run's share of the costs of its stack: by the time of its epochs."""
+    seconds = [
+        math.fsum(spent for epoch in epochs for spent in epoch["phases"].values())
+        for epochs in all_epochs
+    ]
+    total = math.fsum(seconds)
+    return [one / total if total else 1 / len(seconds) for one in seconds]
+
+
+def _slice(whole: dict[str, Any], before: float, share: float) -> dict[str, Any]:
+    """Return the costs of one run of a stack, as if one came after the other.
+
+    Args:
+        before: the shares of those before it, 0..1.
+    """
     (session,) = whole["sessions"]
-    seconds = (session["ended"] - session["started"]) / count
-    started = session["started"] + number * seconds
+    seconds = session["ended"] - session["started"]
+    started = session["started"] + before * seconds
+    cpu_seconds = share * session["cpu_seconds"]
     of_run = session | {
         "started": started,
-        "ended": started + seconds,
-        "cpu_seconds": session["cpu_seconds"] / count,
-        "waited_seconds": session["waited_seconds"] / count,
-        "stopped_seconds": session["stopped_seconds"] / count,
+        "ended": started + share * seconds,
+        "trace": thinned([(started, 0.0), (started + share * seconds, cpu_seconds)]),
+        "cpu_seconds": cpu_seconds,
+        "waited_seconds": share * session["waited_seconds"],
+        "stopped_seconds": share * session["stopped_seconds"],
     }
     others = whole["others_seconds"]
     return whole | {
         "sessions": [of_run],
-        "waited_seconds": whole["waited_seconds"] / count,
-        "others_seconds": others and others / count,
+        "waited_seconds": share * whole["waited_seconds"],
+        "others_seconds": others and share * others,
     }

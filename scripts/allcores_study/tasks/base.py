@@ -15,14 +15,15 @@ Few lines outside its file ask which task it is; they ask the Task.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
 
 from allcores_study.config import registry
 
 if TYPE_CHECKING:
-    import numpy as np
     from torch import Tensor
     from torch.nn import Module
 
@@ -214,6 +215,26 @@ class Task:
 def of_samples(losses: Tensor) -> Tensor:
     """Return the loss of each sample, (K, B), from (K, B) or, with T outputs each, (K, B, T)."""
     return losses if losses.dim() == 2 else losses.mean(dim=2)
+
+
+def probabilities(columns: Mapping[str, np.ndarray]) -> np.ndarray | None:
+    """Return the probabilities of the classes or labels, (n, outputs); None: there are none.
+
+    An estimator gives them itself. For a network they are the softmax of its scores, or the sigmoid
+    for labels, in float64.
+
+    Args:
+        columns: of Task.predictions(), perhaps read from a file.
+    """
+    if "probabilities" in columns:
+        return columns["probabilities"]
+    if "scores" not in columns:
+        return None
+    scores = columns["scores"].astype(np.float64)
+    if columns["predicted"].ndim == 2:  # labels
+        return 1 / (1 + np.exp(-scores))
+    powers = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True)
 
 
 def named(name: str, outputs: int) -> Task:

@@ -1,9 +1,9 @@
 """Save checkpoints, resume from them, delete only files written here.
 
 A run's checkpoints are outside its declared outputs, because Snakemake deletes the outputs of a
-failed job. Their folder contains the latest checkpoint, the one before, the epochs since, what the
-run has cost so far, the weights that will be scored, a lock, and the file by which nodes meet. The
-name of every file ends with SUFFIX; a folder that contains anything else is refused.
+failed job. Their folder contains the latest checkpoint, the epochs since, what the run has cost so
+far, the weights that will be scored, a lock, and the file by which nodes meet. The name of every
+file ends with SUFFIX; a folder that contains anything else is refused.
 """
 
 from __future__ import annotations
@@ -59,10 +59,9 @@ class Checkpoints:
         _refuse_foreign(self.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.lock = _lock_file(self._file("lock"))
-        self._latest, self._previous = self._file("latest"), self._file("previous")
+        self._latest = self._file("latest")
         self._noted = self._file("epochs")
         self._notes_file: IO[str] | None = None  # in which _noted is being written
-        self._needed: set[int] = set()  # epochs whose weights the latest checkpoint needs
         try:
             self._choose()
         except OSError:
@@ -92,18 +91,12 @@ class Checkpoints:
         return _digest(self._latest).hex() if self._latest.exists() else None
 
     def _choose(self) -> None:
-        """Make the newest sound checkpoint the latest; if there is none, empty the folder."""
-        for file in (self._latest, self._previous):
-            checkpoint = self._load_usable(file)
-            if checkpoint is None:
-                continue
-            scored = self._scored(checkpoint["epochs"])
-            if not self._lacks_weights(scored):
-                file.replace(self._latest)
-                self._noted.unlink(missing_ok=True)
-                self._needed = set(scored)
-                return
-        self._empty()
+        """Keep the latest checkpoint if it is sound; if not, empty the folder."""
+        checkpoint = self._load_usable(self._latest)
+        if checkpoint is None or self._lacks_weights(self._scored(checkpoint["epochs"])):
+            self._empty()
+        else:
+            self._noted.unlink(missing_ok=True)
 
     def _load_usable(self, file: Path) -> dict[str, Any] | None:
         """Return the checkpoint in a file; None: it is missing, damaged or of another identity."""
@@ -142,17 +135,12 @@ class Checkpoints:
         return load(self._latest) if self._latest.exists() else None
 
     def save(self, checkpoint: dict[str, Any]) -> None:
-        """Write a checkpoint and keep the previous one, in case this one gets damaged."""
-        next_file = self._file("next")
+        """Write a checkpoint in place of the previous one."""
         made_of = {"identity": self.identity, "loaded": fingerprint.loaded()}
-        save(checkpoint | made_of, next_file)
-        if self._latest.exists():
-            self._latest.replace(self._previous)
-        next_file.replace(self._latest)
+        save(checkpoint | made_of, self._latest)
         self._noted.unlink(missing_ok=True)
         self._notes_file = None
-        previously_needed, self._needed = self._needed, set(self._scored(checkpoint["epochs"]))
-        needed = {self._weights(epoch) for epoch in previously_needed | self._needed}
+        needed = {self._weights(epoch) for epoch in self._scored(checkpoint["epochs"])}
         for file in set(self.folder.glob(f"weights_*{SUFFIX}")) - needed:
             file.unlink()
 
@@ -193,7 +181,7 @@ class Checkpoints:
 
     def _empty(self) -> None:
         # Checkpoints first: if this is interrupted, none is left without its weights.
-        files = [self._latest, self._previous, *self.folder.glob(f"*{SUFFIX}")]
+        files = [self._latest, *self.folder.glob(f"*{SUFFIX}")]
         for file in files:
             if file != self._file("lock"):
                 file.unlink(missing_ok=True)
@@ -237,11 +225,6 @@ class RemoteCheckpoints:
 def rendezvous(folder: str | Path) -> Path:
     """Return the file by which the launchers of several nodes find each other."""
     return Path(folder) / f"rendezvous{SUFFIX}"
-
-
-def is_begun(folder: str | Path) -> bool:
-    """Return whether a run has begun to write its checkpoints, or their lock, in a folder."""
-    return any(Path(folder).glob(f"*{SUFFIX}"))
 
 
 def _refuse_foreign(folder: Path) -> None:

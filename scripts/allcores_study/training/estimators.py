@@ -6,19 +6,16 @@ code. https://scikit-learn.org/stable/developers/develop.html describes the inte
 
 from __future__ import annotations
 
-import contextlib
 import pickle
-import threading
 import time
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import psutil
 import torch
 
-from allcores.machine import lifetime
 from allcores_study.config import registry
 from allcores_study.data.batches import Batches, seed_all
 from allcores_study.training import models
@@ -26,17 +23,14 @@ from allcores_study.training.progress import Progress, of_process
 
 if TYPE_CHECKING:
     from allcores.loop.worker import Worker
-    from allcores.machine.costs import Clock
     from allcores_study.config.run import Run
     from allcores_study.data.scaling import Scaling
     from allcores_study.data.storage import Dataset
     from allcores_study.tasks.base import Task
     from allcores_study.training.checkpoints import Checkpoints
-    from allcores_study.training.progress import EpochsFile
 
 # A smoke test has at least TRIED samples and TRIED_OF_EACH per class; if it fails, MORE times that.
 TRIED, TRIED_OF_EACH, MORE = 200, 20, 10
-LOOK = 1.0  # seconds between two checks of whether it computes
 CLASSIFIER, REGRESSOR = "classifier", "regressor"
 # The kinds of scikit-learn's estimators that predict neither classes nor numbers.
 OTHERS = ("clusterer", "outlier_detector", "density_estimator")
@@ -74,14 +68,18 @@ class FittedEstimator(torch.nn.Module):
         self.has_labels = self.gives_probabilities and targets.ndim == 2
         if self.has_labels:
             targets = targets.astype(np.int64)
-        self.estimator.fit(inputs.flatten(1).numpy(), targets)
+        with _threads():
+            self.estimator.fit(inputs.flatten(1).numpy(), targets)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         """Return what the estimator predicts for inputs, (n, outputs).
 
         These are probabilities of classes or labels as it gives them, or numbers, float32.
         """
-        rows = inputs.flatten(1).numpy()
+        with _threads():
+            return self._predicted(inputs.flatten(1).numpy())
+
+    def _predicted(self, rows: np.ndarray) -> torch.Tensor:
         if not self.gives_probabilities:
             found = np.asarray(self.estimator.predict(rows), np.float32)
             found = found[:, None] if found.ndim == 1 else found
@@ -122,6 +120,16 @@ class FittedEstimator(torch.nn.Module):
         self.estimator, self.has_labels = pickle.loads(content)
 
 
+def _threads() -> AbstractContextManager[Any]:
+    """Return a context in which an estimator with several jobs uses threads of this process.
+
+    joblib's processes would have to be ended, and their shared memory be deleted, with the run.
+    """
+    import joblib
+
+    return joblib.parallel_config(backend="threading")
+
+
 def build(run: Run, outputs: int) -> FittedEstimator:
     """Return the FittedEstimator of a Run, not fitted yet.
 
@@ -130,7 +138,6 @@ def build(run: Run, outputs: int) -> FittedEstimator:
     """
     estimator = registry.model(run.model.name).load()(**run.model.options)
     threads = run.threads_per_worker
-    assert isinstance(threads, int)
     given = {"n_jobs": threads if threads > 1 else None, "random_state": run.seed}
     params = estimator.get_params() if hasattr(estimator, "get_params") else {}
     for name, value in params.items():
@@ -147,7 +154,6 @@ def train(
     samples: np.ndarray,
     validation: np.ndarray,
     checkpoints: Checkpoints,
-    record: EpochsFile,
     worker: Worker,
 ) -> None:
     """Fit as the only worker of a run; the arguments are those of loop.train()."""
@@ -155,16 +161,14 @@ def train(
         return
     world, clock = worker.world, worker.world.clock
     model: Any = models.build(run, dataset.shape, dataset.task.outputs)
-    progress = Progress(run, len(samples), 1, world, record)
+    progress = Progress(run, len(samples), 1, world)
     clock.enter("data")
     inputs = Batches(dataset.inputs, scaling.mean, scaling.std).plain(samples)
     targets = dataset.task.scaled(dataset.targets, scaling)[samples]
     progress.batch()
     clock.enter("compute")
     seed_all(run.seed)  # for estimators that draw numbers without a random_state
-    with _signs_of_life(clock):
-        model.fit(inputs, targets)
-    lifetime.end_processes_of_joblib()
+    model.fit(inputs, targets)
     clock.stop()
     progress.close()
     epochs: list[dict[str, Any]] = [{"loss": None, "lr": None, "phases": clock.take()}]
@@ -179,38 +183,6 @@ def train(
     )
     of_process.epoch(1, None, is_last=True)
     print(f"fitted to {len(samples):,} samples in {sum(epochs[0]['phases'].values()):.2f} s")
-
-
-@contextlib.contextmanager
-def _signs_of_life(clock: Clock) -> Iterator[None]:
-    """Show that this rank computes, while it or one of its joblib processes uses CPU time.
-
-    Otherwise nothing would be heard of it until fit() returns.
-    """
-    is_over, me = threading.Event(), psutil.Process()
-
-    def used() -> float:
-        seconds = -time.thread_time()  # of these checks: much where there are many processes
-        for process in (me, *me.children(recursive=True)):
-            with contextlib.suppress(psutil.Error):  # it has just ended
-                seconds += sum(process.cpu_times()[:2])
-        return seconds
-
-    def tell() -> None:
-        before = used()
-        while not is_over.wait(LOOK):
-            now = used()
-            if abs(now - before) > LOOK / 10:  # negative where a process has ended
-                clock.beat("compute")
-            before = now
-
-    thread = threading.Thread(target=tell)
-    thread.start()
-    try:
-        yield
-    finally:
-        is_over.set()
-        thread.join()
 
 
 def tried_out(

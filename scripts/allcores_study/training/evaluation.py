@@ -33,7 +33,6 @@ def evaluate(
     """Score weights on the held-out samples.
 
     Args:
-        run: has no `auto`.
         scaling: that of the training samples.
         samples, held_out: positions of the training samples and the held-out ones, (n,) int64 each.
         weights: a state_dict of the run's model.
@@ -78,7 +77,7 @@ def is_over(run: Run, epochs: list[dict[str, Any]]) -> bool:
     if not epochs:
         return False
     waited = len(epochs) - 1 - shipped(epochs)
-    return len(epochs) == run.trained_epochs or waited >= (run.patience or math.inf)
+    return len(epochs) == run.epochs or waited >= (run.patience or math.inf)
 
 
 def scores_of(

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from allcores_study.data.scaling import Scaling
     from allcores_study.data.storage import Dataset
     from allcores_study.training.checkpoints import Checkpoints
-    from allcores_study.training.progress import EpochsFile
 
 
 def train(
@@ -38,18 +37,15 @@ def train(
     samples: np.ndarray,
     validation: np.ndarray,
     checkpoints: Checkpoints,
-    record: EpochsFile | None,
     worker: Worker,
 ) -> None:
-    """Train as one worker of a run; its weights and a record per epoch go to the checkpoints.
+    """Train as one worker of a run; its weights and what is known of its epochs go to checkpoints.
 
     Args:
-        run: has no `auto`.
         scaling: that of the training samples.
         samples, validation: positions in the dataset of the samples to train on, and of those to
             validate each epoch on, if any; (n,) int64 each.
         checkpoints: to resume from and save to; on other nodes only to resume from.
-        record: used by rank 0.
         worker: this process, the others and how to reach them.
 
     Raises:
@@ -75,7 +71,7 @@ def train(
     targets = targets_of.of(dataset, scaling, source)
     batches = count_batches(len(samples), run.batch_size)
     schedule = Schedule(run.schedule, run.optimizer.options["lr"], run.epochs * batches)
-    progress, clock = Progress(run, len(samples), batches, world, record), world.clock
+    progress, clock = Progress(run, len(samples), batches, world), world.clock
     average = WeightAverage(run, strategy.trained, world.rank)
     validate = partial(evaluate, run, dataset, scaling, samples, validation)
     saver = Saver(checkpoints, shared, schedule, average, progress, batches, world)

@@ -100,7 +100,7 @@ class WeightAverage:
     0 keeps the average, of the weights that it computes with.
 
     Args:
-        run: has no `auto`; its `ema` is the decay.
+        run: its `ema` is the decay.
         module: the module whose weights each step updates.
         rank: rank of this worker.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import platform
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,18 +22,18 @@ from allcores_study.data.folds import split
 from allcores_study.data.scaling import Scaling
 from allcores_study.records import fingerprint, identity
 from allcores_study.records.identity import Record
-from allcores_study.records.results_folder import RUN_FILES
-from allcores_study.training import models, results
+from allcores_study.records.run_files import PREDICTIONS, WEIGHTS
+from allcores_study.training import models, results, scores
+from allcores_study.training.checkpoints import save_weights
 from allcores_study.training.evaluation import evaluate
 
 if TYPE_CHECKING:
     from allcores_study.training.run_request import RunRequest
 
-    pass
-
 # A pinned run is contended if other processes used more than this share of its cores' time; one
 # that is not pinned, if its threads waited for a core longer than this share of its CPU time.
 CONTENDED = 0.1
+MOST_POINTS = 1000  # of the CPU time of a session that are recorded
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,7 @@ class Outcome:
         evaluation_seconds: how long scoring took.
         checkpoint: the last one, see resuming.py; {}: no epoch was completed.
         costs: what costs_of_node() returned on each node.
+        predictions: columns of Task.predictions() for the held-out samples; None: it diverged.
         stacked: whether the network was trained in a stack.
     """
 
@@ -54,6 +55,7 @@ class Outcome:
     evaluation_seconds: float
     checkpoint: dict[str, Any]
     costs: list[dict[str, Any]]
+    predictions: dict[str, Any] | None = None
     stacked: bool = False
 
 
@@ -65,8 +67,6 @@ class PreparedRun:
         samples, validation, held_out: positions in the dataset, (n,) int64 each.
         scaling: that of the training samples.
         identity: identity.of_run().
-        resumed_by: the same without `stop_after`, so that a run that stopped early can be resumed
-            by one that does not.
         loaded: fingerprint.loaded() with the model's module.
         unknown: number of held-out samples with a category that no training sample has.
     """
@@ -79,13 +79,12 @@ class PreparedRun:
     held_out: np.ndarray
     scaling: Scaling
     identity: dict[str, str | None]
-    resumed_by: dict[str, str | None]
     loaded: dict[str, str | None]
     unknown: int
 
     @classmethod
     def of(cls, run: Run, data_folder: str | Path, fold_file: str | Path | None) -> PreparedRun:
-        """Return the PreparedRun of a Run without `auto`.
+        """Return the PreparedRun of a Run.
 
         Args:
             data_folder: the prepared dataset.
@@ -119,17 +118,14 @@ class PreparedRun:
         )
         samples, validation = folds.hold_back(assignable, training, run.validation, run.seed)
         seen = dataset.seen_by(samples)
-        identities = [
-            identity.of_run(variant, dataset.record, fold_of)
-            for variant in (run, replace(run, stop_after=None))
-        ]
+        identity_of_run = identity.of_run(run, dataset.record, fold_of)
         # After its identity: what the model does to sys.path must not change which files are read.
         # Before forking, so that the ranks share what is imported and read from files.
         registry.model(run.model.name).load()
         loaded = fingerprint.loaded()
         unknown = dataset.count_with(seen.unseen, held_out)
         parts = samples, validation, held_out, Scaling.of(seen, samples)
-        return cls(run, seen, fold_of, *parts, *identities, loaded, unknown)  # type: ignore[arg-type, call-arg]
+        return cls(run, seen, fold_of, *parts, identity_of_run, loaded, unknown)
 
     @property
     def notes(self) -> Iterator[str]:
@@ -151,27 +147,32 @@ class PreparedRun:
         parts = self.run, self.dataset, self.scaling, self.samples, self.validation
         return evaluate(*parts, weights)[0]["loss"]
 
-    def write_predictions(self, path: str | Path, columns: dict[str, Any] | None) -> None:
-        """Write the predictions for the held-out samples.
+    def write_beside(
+        self, request: RunRequest, weights: dict[str, Any], columns: dict[str, Any] | None
+    ) -> None:
+        """Write the weights that the run ships, and the predictions; an inner run leaves neither.
 
         Args:
+            weights: a state_dict; {}: the run diverged.
             columns: what scores() returned; None: the run diverged, and the file has no rows.
         """
+        if request.run.inner_folds:
+            return
+        save_weights(weights, request.output / WEIGHTS)
         held_out = self.held_out
         if columns is None:
             held_out, shape, task = held_out[:0], self.dataset.shape, self.dataset.task
             nothing = torch.zeros(0, *task.output_shape(shape)), torch.zeros(0, *shape)
             columns = task.predictions(task.kept(*nothing).numpy(), self.scaling)
-        results.write_predictions(path, held_out, self.dataset.targets[held_out], columns)
+        true = self.dataset.targets[held_out]
+        results.write_predictions(request.output / PREDICTIONS, held_out, true, columns)
 
     def record(self, request: RunRequest, outcome: Outcome) -> Record:
         """Return the Record of the run, for metrics.json; its other files are already written."""
-        run, info, checkpoint = request.configured, self.dataset.info, outcome.checkpoint
-        identity_of_request = identity.of_run(run, self.dataset.record, self.fold_of)
+        run, info, checkpoint = self.run, self.dataset.info, outcome.checkpoint
         content = {
-            "identity": self.identity if run == self.run else identity_of_request,
+            "identity": self.identity,
             **results.metrics(run, info, checkpoint, outcome.measures, outcome.diverged),
-            "recipe": self.run.recipe,
             "stacked": outcome.stacked,
             "train_samples": len(self.samples),
             "validation_samples": len(self.validation),
@@ -186,6 +187,7 @@ class PreparedRun:
             "dtype": info["dtype"],
             "scaling": self.scaling.to_json(),
             "evaluation_seconds": outcome.evaluation_seconds,
+            **self._scores(request.metrics, outcome.predictions),
             **_sum_up(outcome.costs),
             "nodes": outcome.costs,
             "conditions": asdict(request.conditions)
@@ -193,11 +195,23 @@ class PreparedRun:
             "machine": _machine() | {"threads_per_process": checkpoint.get("threads")},
         }
         made_of = identity.made_of(identity.before_data(run), self.dataset.record.made_of)
-        others = [name for name in RUN_FILES if name != "metrics.json"]
+        others = () if run.inner_folds else (PREDICTIONS, WEIGHTS)
         files = {name: sha256(request.output / name) for name in others}
         # As they were when the model was loaded; training and scoring may load others.
         loaded = fingerprint.loaded() | checkpoint.get("loaded", {}) | self.loaded
         return Record(made_of, files, loaded, content)
+
+    def _scores(
+        self, names: tuple[str, ...], columns: dict[str, Any] | None
+    ) -> dict[str, dict[str, Any]]:
+        """Return the scores to compare candidates by, and a digest of each metric's code."""
+        if not names:
+            return {}
+        values = scores.of_predictions(names, self.dataset.targets[self.held_out], columns)
+        return {
+            "scores": values,
+            "scored_by": {name: fingerprint.of_metric(name) for name in names},
+        }
 
 
 def diverged_at_last(
@@ -235,6 +249,7 @@ def costs_of_node(watch: costs.Watch) -> dict[str, Any]:
             "waited_seconds": session.waited,
             "peak_memory_bytes": session.peak_memory,
             "stopped_seconds": session.stopped,
+            "trace": thinned(session.trace),
         }
         for session in watch.sessions
     ]
@@ -253,6 +268,13 @@ def costs_of_node(watch: costs.Watch) -> dict[str, Any]:
         "contended": contended,
         "sessions": sessions,
     }
+
+
+def thinned(trace: list[tuple[float, float]]) -> list[list[float]]:
+    """Return at most MOST_POINTS of [seconds since 1970, CPU seconds so far], the last included."""
+    step = -(-len(trace) // MOST_POINTS)
+    points = [*trace[:-1:step], trace[-1]]
+    return [[round(time, 3), round(cpu, 3)] for time, cpu in points]
 
 
 def _sum_up(costs_of_nodes: list[dict[str, Any]]) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import select
 import sys
@@ -16,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
-from allcores.files import write_text
 from allcores.machine.costs import program_start
 
 if TYPE_CHECKING:
@@ -24,9 +22,7 @@ if TYPE_CHECKING:
     from allcores_study.config.run import Run
 
 PATIENCE = 1.0  # seconds to wait until a line can be printed
-INTERVAL = 1.0  # least seconds between two writes of epochs.csv
-# What is recorded of an epoch, if it has it.
-COLUMNS = ("loss", "validation_loss", "lr")
+INTERVAL = 1.0  # least seconds between two records of a run
 # The states of a run that has begun. It may have been killed since; then its job's state decides.
 BEGUN, TRAINED, FAILED, STOPPED = "begun", "trained", "failed", "stopped"
 ALL = ""  # stands for the whole job in place of a path
@@ -124,36 +120,6 @@ def read(file: str | Path) -> dict[str, RunProgress]:
     return {path: RunProgress(**change) for path, change in changes.items() if "state" in change}
 
 
-class EpochsFile:
-    """`epochs.csv`, rewritten after an epoch, at most once a second, to be read during the run.
-
-    Args:
-        folder: folder of the run's results.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.written = folder, -math.inf
-
-    def write(self, epochs: list[dict[str, Any]]) -> None:
-        """Write a CSV of the epochs so far, with the seconds of training.
-
-        Args:
-            epochs: one record per epoch, see Progress.epoch().
-        """
-        names = [name for name in COLUMNS if epochs and epochs[-1].get(name) is not None]
-        lines = [",".join(["epoch", *names, "seconds"])]
-        for number, epoch in enumerate(epochs, start=1):
-            seconds = sum(epoch["phases"].values())
-            lines.append(",".join(map(str, [number, *(epoch[name] for name in names), seconds])))
-        write_text(self.folder / "epochs.csv", "\n".join([*lines, ""]))
-
-    def add(self, epochs: list[dict[str, Any]]) -> None:
-        """Record the last of these epochs; the others are recorded already."""
-        if time.monotonic() - self.written > INTERVAL:
-            self.write(epochs)
-            self.written = time.monotonic()
-
-
 class Progress:
     """Progress that rank 0 prints and records; on the other ranks nothing is visible.
 
@@ -162,15 +128,12 @@ class Progress:
             first training step.
     """
 
-    def __init__(
-        self, run: Run, samples: int, batches: int, world: World, record: EpochsFile | None
-    ) -> None:
+    def __init__(self, run: Run, samples: int, batches: int, world: World) -> None:
         self.run, self.samples, self.silent = run, samples, world.rank != 0
-        self.record = record
         self.start_up: float | None = None
         self.patience = PATIENCE
         self.bar = tqdm(
-            total=run.trained_epochs * batches,
+            total=run.epochs * batches,
             unit=" batches",
             leave=False,
             disable=self.silent or not sys.stderr.isatty(),
@@ -194,19 +157,17 @@ class Progress:
             epochs: one record per epoch so far: {"loss", "lr", "phases": phase -> seconds}, perhaps
                 "validation_loss".
         """
-        assert self.record is not None  # rank 0 is on the first node
-        self.record.add(epochs)
-        done, record = len(epochs), epochs[-1]
-        of_process.epoch(done, record["loss"], is_last=done == self.run.trained_epochs)
-        seconds = sum(record["phases"].values())
+        done, epoch = len(epochs), epochs[-1]
+        of_process.epoch(done, epoch["loss"], is_last=done == self.run.epochs)
+        seconds = sum(epoch["phases"].values())
         shares = ", ".join(
-            f"{phase} {100 * spent / seconds:.0f} %" for phase, spent in record["phases"].items()
+            f"{phase} {100 * spent / seconds:.0f} %" for phase, spent in epoch["phases"].items()
         )
-        has_validation = "validation_loss" in record
-        validation = f"validation {record['validation_loss']:.4f}  " if has_validation else ""
+        has_validation = "validation_loss" in epoch
+        validation = f"validation {epoch['validation_loss']:.4f}  " if has_validation else ""
         self._say(
-            f"epoch {done}/{self.run.epochs}  loss {record['loss']:.4f}  {validation}"
-            f"lr {record['lr']:.2g}  "
+            f"epoch {done}/{self.run.epochs}  loss {epoch['loss']:.4f}  {validation}"
+            f"lr {epoch['lr']:.2g}  "
             f"{seconds:.2f} s  {self.samples / seconds:,.0f} samples/s  ({shares})"
         )
 

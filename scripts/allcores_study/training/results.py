@@ -1,22 +1,19 @@
-"""The files that a run writes: metrics, predictions and the trace of its CPU time."""
+"""The content of metrics.json on the training itself, and the file of predictions."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from allcores.files import whole, write_text
-from allcores_study.records.results_folder import RUN_FILES
+from allcores.files import whole
 from allcores_study.tasks import base as tasks
-from allcores_study.training import checkpoints, evaluation
+from allcores_study.training import evaluation
 
 if TYPE_CHECKING:
-    from allcores.machine.costs import Session
     from allcores.parallel.failures import DivergedError
     from allcores_study.config.run import Run
 
@@ -106,42 +103,6 @@ def write_predictions(
     columns = {name: column(values) for name, values in columns.items()}
     with whole(path) as part:
         parquet.write_table(pa.Table.from_arrays([*columns.values()], [*columns]), part)
-
-
-def refuse_foreign(output: str | Path, checkpoint_folder: str | Path) -> None:
-    """Check that a run's results neither overwrite a foreign file nor are among its checkpoints.
-
-    Raises:
-        ValueError: they would, or are.
-    """
-    output, checkpoint_folder = Path(output).resolve(), Path(checkpoint_folder).resolve()
-    if output == checkpoint_folder or checkpoint_folder in output.parents:
-        raise ValueError(
-            "results cannot be among checkpoints, which are deleted: "
-            f"{output} is in {checkpoint_folder}"
-        )
-    if output.exists() and not output.is_dir():
-        raise ValueError(f"{output} is a file; the results need a folder")
-    if checkpoints.is_begun(checkpoint_folder):
-        return  # an earlier session has checked; there may be incomplete results
-    metrics = output / "metrics.json"
-    if metrics.exists() and b'"checksum"' in metrics.read_bytes():
-        return  # a run's, maybe damaged since
-    names = [name for file in RUN_FILES for name in (file, f"{file}.part")]
-    foreign = [output / name for name in names if (output / name).exists()]
-    if foreign:
-        raise ValueError(
-            f"{foreign[0]} exists and is not a result of a run; expected a folder without it"
-        )
-
-
-def write_trace(path: str | Path, sessions: Iterable[Session]) -> None:
-    """Write a CSV of session, seconds since 1970, CPU seconds used so far in all sessions."""
-    lines, before = ["session,time,cpu_seconds\n"], 0.0
-    for number, session in enumerate(sessions, start=1):
-        lines += [f"{number},{time:.3f},{before + cpu:.3f}\n" for time, cpu in session.trace]
-        before += session.cpu
-    write_text(path, "".join(lines))
 
 
 def _finite(value: float) -> float | None:

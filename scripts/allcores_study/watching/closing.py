@@ -16,11 +16,11 @@ from allcores_study.config import grid
 from allcores_study.records import run_files
 from allcores_study.records.results_folder import FINAL_MODELS
 from allcores_study.training.progress import FAILED, STOPPED, TRAINED
-from allcores_study.watching import colours, journal
+from allcores_study.watching import journal
 from allcores_study.watching.ledger import UpToDateCheck
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from allcores_study.config.grid import Table
     from allcores_study.records.results_folder import ResultsFolder
@@ -32,20 +32,20 @@ EMPTY = re.compile(r"[ ^~]*$")
 # SLURM's lines on the end of a step. They give the reason only if no other line does.
 OF_SLURM = ("srun: ", "slurmstepd: ")
 LEAST_ROOM = 2**20  # bytes that must be free where results go
-LEAST_UNUSED = 10**7  # bytes of stored runs that are worth a line
 LAST_LINES, LONGEST = 3, 300  # lines of a failed job's log, and characters of a line
 
 
-def lines(folder: ResultsFolder, table: Table, call_journal: Journal | None) -> Iterator[str]:
+def lines(
+    folder: ResultsFolder, table: Table, call_journal: Journal, reported: Collection[str]
+) -> Iterator[str]:
     """Yield the last lines of an invocation.
 
     Args:
         folder: where its results are.
         table: the runs of its config.
-        call_journal: None if it ended before its first job.
+        call_journal: has the runs that it was to train.
+        reported: names of the studies of which it was to make the report.
     """
-    if call_journal is None:
-        return
     jobs = list(call_journal.jobs.values())
     trained = [path for job in jobs for path in _runs(job, TRAINED)]
     failed = [job for job in jobs if job.state == journal.FAILED or _runs(job, FAILED)]
@@ -56,15 +56,15 @@ def lines(folder: ResultsFolder, table: Table, call_journal: Journal | None) -> 
         for path in (job.runs if len(job.runs) == 1 else _runs(job, STOPPED))
     ]
     is_up_to_date = UpToDateCheck(folder, table)
-    missing = [path for path in folder.wanted_paths(table) if not is_up_to_date(path)]
+    missing = [path for path in call_journal.call.expected if not is_up_to_date(path)]
     diverged = [path for path in trained if _has_diverged(folder, path)]
     yield f"\n{len(trained)} runs trained, {len(diverged)} of them diverged; {len(missing)} missing"
     yield from _listed([f"  diverged: {path}" for path in diverged])
     yield from _listed(["\n".join(failure(job)) for job in failed])
     yield from _listed([f"  stopped: {path}" for path in stopped])
-    yield from _of_stores(folder, table)
     pages = {name: Path(folder.study(name), "report.html") for name in table.reported}
-    if missing or not (failed or all(page.exists() for page in pages.values())):
+    is_made = all(pages[name].exists() for name in reported)
+    if missing or not (failed or is_made):
         yield (
             "Run the same command again to continue with the missing "
             f"{'runs' if missing else 'reports'}."
@@ -76,18 +76,6 @@ def lines(folder: ResultsFolder, table: Table, call_journal: Journal | None) -> 
         models = page.parent / FINAL_MODELS
         if f"{name}{grid.FINAL}" in table.studies and models.exists():
             yield f"Final models of {name}: {models}"
-
-
-def _of_stores(folder: ResultsFolder, table: Table) -> Iterator[str]:
-    """Yield a line if most of the stored results of short runs are not asked for any more."""
-    used = {run.file.stem for path, run in folder.store.runs.items() if path in table.runs}
-    sizes = {file: file.stat().st_size for file in folder.store.folder.glob("*.bin")}
-    unused = sum(size for file, size in sizes.items() if file.stem not in used)
-    if unused > LEAST_UNUSED and unused > sum(sizes.values()) / 2:
-        place = (
-            f"{unused / 1e6:,.0f} of {sum(sizes.values()) / 1e6:,.0f} MB in {folder.store.folder}"
-        )
-        yield f"{place} belong to runs that were retrained since; run status.py --remove-unused"
 
 
 def _runs(job: JobRecord, of_state: str) -> dict[str, Any]:
@@ -103,7 +91,7 @@ def _runs(job: JobRecord, of_state: str) -> dict[str, Any]:
 
 def _has_diverged(folder: ResultsFolder, path: str) -> bool:
     try:
-        return bool(run_files.metrics(folder.run_files(path))["diverged"])
+        return bool(run_files.metrics(folder.run(path))["diverged"])
     except (OSError, ValueError):  # reported by whatever reads it next
         return False
 
@@ -116,7 +104,7 @@ def _listed(parts: Sequence[str]) -> Iterator[str]:
 
 def failure(job: JobRecord) -> Iterator[str]:
     """Yield lines on a failed job: which one, why, the end of its log, and the path of the log."""
-    yield f"{colours.FAILED}{job.rule} {job.title}"
+    yield f"  failed: {job.rule} {job.title}"
     of_runs = [(path, one.error.splitlines()) for path, one in _runs(job, FAILED).items()]
     yield from _listed([f"    its run {': '.join([path, *why[-1:]])}" for path, why in of_runs])
     yield from (f"    {line[:LONGEST]}" for line in job.message.splitlines()[:1])
@@ -136,7 +124,7 @@ def last_lines(log: str | Path) -> list[str]:
     return [line[:LONGEST] for line in (of_program or lines)[-LAST_LINES:]]
 
 
-def unusable(folder: Path) -> list[str]:
+def writable_problem(folder: Path) -> list[str]:
     """Return [a finding] if nothing can be written to a folder, which may not exist yet, else [].
 
     Without this check, Snakemake would end in a traceback.
@@ -154,4 +142,4 @@ def stop_at(findings: Sequence[str], heading: str = "The config cannot be run") 
     """Exit with a heading and a line for each finding, if there are any."""
     if findings:
         # Not a WorkflowError: Snakemake would print lines of the Snakefile below the findings.
-        sys.exit("\n".join([colours.coloured(f"{heading}:", colours.RED, sys.stderr), *findings]))
+        sys.exit("\n".join([f"{heading}:", *findings]))

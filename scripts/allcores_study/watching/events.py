@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import logging
-import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +12,14 @@ from typing import TYPE_CHECKING, Any
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from allcores_study.training import progress
-from allcores_study.watching import closing
-from allcores_study.watching.journal import FAILED, FINISHED, RUNNING, STOPPED, JobRecord
+from allcores_study.watching.journal import (
+    FAILED,
+    FINISHED,
+    QUEUED,
+    RUNNING,
+    STOPPED,
+    JobRecord,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,8 +28,6 @@ if TYPE_CHECKING:
 
     from allcores_study.watching.journal import Journal
 
-# The last line of a log if a program gave a reason for failing: an exception, or "report.py: ...".
-ERROR = re.compile(r"[\w.]*(Error|Exception)\b|\w+\.py: ")
 JOB_EVENTS = (
     LogEvent.JOB_INFO,
     LogEvent.JOB_STARTED,
@@ -84,7 +87,7 @@ class Events(logging.Handler):
         names = (str(text) for name, text in record.wildcards.items() if name != "made_of")
         title, file = " ".join(names), ""
         if len(paths) == 1:
-            title, file = paths[0], self.journal.folder.progress(paths[0])
+            title, file = paths[0], self.journal.folder.job(paths[0], "jsonl")
         elif paths:
             file = str(Path(log).with_suffix(".jsonl"))
         return JobRecord(rule, title, RUNNING, now, now, record.threads, log, "", paths, file)
@@ -92,18 +95,23 @@ class Events(logging.Handler):
     def _is_stopped(self, job: JobRecord) -> bool:
         """Return whether a job that ended badly was told to stop, and has not failed."""
         known = {one.state for one in job.progress_of_runs().values()}
-        if known:
-            return progress.STOPPED in known
-        # It has no runs, or ended before they began: its log decides.
-        log, lines = Path(job.log), closing.last_lines(job.log)
-        is_error = lines and log.stat().st_mtime >= job.began and ERROR.match(lines[-1])
-        return self.is_told_to_stop and not is_error
+        return progress.STOPPED in known or (self.is_told_to_stop and progress.FAILED not in known)
+
+    def note_state(self, number: int, is_running: bool) -> None:
+        """Note whether a cluster has begun a job that was submitted to it.
+
+        Args:
+            number: Snakemake's of the job.
+        """
+        told = RUNNING if is_running else QUEUED
+        if number in self.jobs and self.jobs[number].state != told:
+            self._note(number, told, self.jobs[number].message)
 
     def _note(self, number: int, state_of_job: str, message: str = "") -> None:
         if number not in self.jobs:
             return
         changed: dict[str, Any] = {"state": state_of_job, "since": time.time(), "message": message}
-        job = dataclasses.replace(self.jobs[number], **changed)
+        job = self.jobs[number] = dataclasses.replace(self.jobs[number], **changed)
         self.journal.note(number, job)
         self.notice(job)
         # Left by an earlier attempt, or no longer needed. A job of several runs keeps its file:
@@ -111,6 +119,9 @@ class Events(logging.Handler):
         if len(job.runs) == 1 and state_of_job in (RUNNING, FINISHED):
             with contextlib.suppress(OSError):
                 Path(job.progress).unlink()
+            if state_of_job == FINISHED:
+                with contextlib.suppress(OSError):
+                    Path(job.progress).with_suffix(".json").unlink()
 
 
 def quiet(logger: logging.Logger) -> None:

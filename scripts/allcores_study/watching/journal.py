@@ -1,7 +1,7 @@
 """What an invocation of snakemake records for observers: what it has to do, and what it does.
 
-There are two files. call.json is written when the invocation begins and when it learns how long
-runs take. jobs.jsonl gets a line at each change of a job.
+There are two files. call.json is written when the invocation begins. jobs.jsonl gets a line at each
+change of a job. A lock shows whether the invocation is still running.
 """
 
 from __future__ import annotations
@@ -14,22 +14,23 @@ import re
 import shutil
 import sys
 import time
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from allcores import files
 from allcores_study.training import progress
-from allcores_study.watching import slurm
 
 if TYPE_CHECKING:
     from allcores_study.records.results_folder import ResultsFolder
     from allcores_study.training.progress import RunProgress
 
-CALL, JOBS = "call.json", "jobs.jsonl"
-LOCK = "lock"
-# The states of a job that has begun. STOPPED: the invocation was told to stop before the job ended.
-RUNNING, FINISHED, FAILED, STOPPED = "running", "finished", "failed", "stopped"
+CALL, JOBS, LOCK = "call.json", "jobs.jsonl", "lock"
+# The states of a job. QUEUED: a cluster has it and has not begun it. STOPPED: the invocation was
+# told to stop before the job ended.
+QUEUED, RUNNING, FINISHED, FAILED = "queued", "running", "finished", "failed"
+STOPPED = "stopped"
+PATIENCE = 1.0  # seconds for which an observer may hold the lock
 
 
 @dataclass(frozen=True)
@@ -40,9 +41,8 @@ class CallRecord:
         started: in seconds since 1970.
         host, pid: where it runs.
         cores: number of cores that its jobs share; None on a cluster.
-        is_spread: whether its runs are on several machines.
-        batch_job: id of the SLURM job that it is part of; "" if none.
-        expected: path of each run to train -> seconds that it is expected to take.
+        is_spread: whether a batch system runs it, or its jobs.
+        expected: path of each run to train -> core-seconds that it is expected to claim.
     """
 
     started: float
@@ -50,41 +50,22 @@ class CallRecord:
     pid: int
     cores: int | None
     is_spread: bool
-    batch_job: str
     expected: dict[str, float]
 
     @classmethod
-    def of_this_process(
-        cls, cores: int | None, is_spread: bool, expected: dict[str, float]
-    ) -> CallRecord:
-        return cls(
-            started=time.time(),
-            host=platform.node(),
-            pid=os.getpid(),
-            cores=cores,
-            is_spread=is_spread,
-            batch_job=os.environ.get("SLURM_JOB_ID", ""),
-            expected=expected,
-        )
-
-    @property
-    def is_going_on(self) -> bool | None:
-        """Whether its process or its SLURM job still exists; None if it is on another machine."""
-        if self.host != platform.node():
-            return slurm.is_in_queue(self.batch_job) if self.batch_job else None
-        with contextlib.suppress(OSError):
-            return b"snakemake" in Path(f"/proc/{self.pid}/cmdline").read_bytes()
-        return False
+    def of_this_process(cls, cores: int | None, expected: dict[str, float]) -> CallRecord:
+        is_spread = cores is None or "SLURM_JOB_ID" in os.environ
+        return cls(time.time(), platform.node(), os.getpid(), cores, is_spread, expected)
 
 
 @dataclass(frozen=True)
 class JobRecord:
-    """A job that has begun.
+    """A job that was started or submitted.
 
     Attributes:
         rule: the name of its rule.
         title: what it makes: the path of its run, or else its wildcards.
-        state: RUNNING, FINISHED, FAILED or STOPPED.
+        state: one of the states above.
         began, since: when it began and when its state last changed, in seconds since 1970.
         cores: number of cores that it occupies.
         log: its log file; "" if none.
@@ -122,12 +103,6 @@ class Journal:
         Path(folder.call_file(JOBS)).unlink(missing_ok=True)
         self.file = Path(folder.call_file(JOBS)).open("w", buffering=1)
 
-    def expect(self, expected: dict[str, float]) -> None:
-        """Record how long each run is now expected to take, as in CallRecord.expected."""
-        self.call = replace(self.call, expected=expected)
-        with contextlib.suppress(OSError):  # as in note()
-            files.write_text(self.folder.call_file(CALL), json.dumps(asdict(self.call)))
-
     def note(self, number: int, job: JobRecord) -> None:
         """Record the new state of a job.
 
@@ -162,89 +137,49 @@ def read_jobs(folder: ResultsFolder) -> list[JobRecord]:
     return list(jobs.values())
 
 
-def new_call(folder: ResultsFolder) -> str:
-    """Return a name for an invocation, larger than all earlier ones whatever the clock shows.
+def lock(folder: ResultsFolder) -> TextIO:
+    """Lock a results folder for this invocation, or exit with a line that names the other one.
 
-    If a short run has several results, those of the latest invocation count.
-    """
-    stores = [file.stem.partition("_")[0] for file in folder.store.files]
-    used = [int(name, 16) for name in (*stores, *(place.name for place in _calls(folder)))]
-    return f"{max([time.time_ns(), *(last + 1 for last in used)]):x}"
-
-
-def _calls(folder: ResultsFolder) -> list[Path]:
-    """Return the folders in which invocations recorded their shared jobs."""
-    places = Path(folder.call_file("")).glob("*")
-    return [one for one in places if one.is_dir() and re.fullmatch("[0-9a-f]{12,}", one.name)]
-
-
-def lock_or_wait(folder: ResultsFolder) -> TextIO | None:
-    """Lock a results folder, or wait until another invocation has unlocked it.
-
-    Snakemake's own lock does not suffice: an invocation that ends removes the locks of all others,
-    and two with different targets may train the same runs.
+    Snakemake's own locks do not suffice: an invocation that ends removes those of all others. This
+    one ends with its process, however that ends.
 
     Returns:
-        A file that holds the lock while it is open; None if another invocation had it and has
-        ended.
+        A file that holds the lock while it is open.
     """
-    file = _lock_file(folder)
+    file = Path(folder.call_file(LOCK))
     file.parent.mkdir(parents=True, exist_ok=True)
-    lock = file.open("w")
-    try:
-        files.hold(lock, wait=False)
-    except BlockingIOError:
-        record = read_call(folder)
-        is_known = record is not None and record.is_going_on is not False
-        who = f" (process {record.pid} on {record.host})" if is_known else ""  # type: ignore[union-attr]
-        waiting = f"{folder.path}: another invocation is running{who}; waiting for it to end"
-        print(waiting, file=sys.stderr, flush=True)
-        with lock:
-            files.hold(lock)
-        return None
-    return lock
-
-
-def _lock_file(folder: ResultsFolder) -> Path:
-    return Path(folder.call_file(LOCK))
-
-
-def going_on(folder: ResultsFolder, call: CallRecord | None) -> str | None:
-    """Describe the invocation that may be running in a results folder; None if none is.
-
-    Args:
-        call: the latest CallRecord; None if there was none. An earlier invocation may still be
-            running.
-    """
-    if call is not None and call.is_going_on is None:
-        return (
-            f"the latest invocation was on {call.host} and may still be running there; if it has "
-            f"ended, delete {folder.call_file(CALL)}"
-        )
-    if (call is not None and call.is_going_on) or is_held(folder):
-        return "snakemake is running here"
-    return None
+    held, deadline = file.open("w"), time.monotonic() + PATIENCE
+    while True:
+        try:
+            files.hold(held, wait=False)
+            return held
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                record = read_call(folder)
+                who = f" (process {record.pid} on {record.host})" if record else ""
+                sys.exit(
+                    f"{folder.path}: another invocation is running{who}; run this again when it "
+                    "has ended"
+                )
+            time.sleep(PATIENCE / 10)
 
 
 def is_held(folder: ResultsFolder) -> bool:
-    """Return whether an invocation on this machine uses a results folder, or is about to."""
-    with contextlib.suppress(FileNotFoundError), _lock_file(folder).open("r+") as lock:
+    """Return whether an invocation uses a results folder, or is about to."""
+    with contextlib.suppress(FileNotFoundError), Path(folder.call_file(LOCK)).open() as held:
         try:
-            files.hold(lock, wait=False)
+            files.hold(held, wait=False, is_shared=True)
         except BlockingIOError:
             return True
     return False
 
 
 def forget_calls(folder: ResultsFolder, name: str) -> None:
-    """Delete what invocations that have ended recorded about their shared jobs.
+    """Delete what earlier invocations recorded about their shared jobs.
 
     Args:
-        name: of the invocation that is running here.
+        name: of the invocation that is running here, and holds the lock.
     """
-    latest = read_call(folder)
-    if latest is not None and latest.is_going_on is not False:
-        return  # it may be on another machine, whose lock is not visible here
-    for place in _calls(folder):
-        if place.name != name:
+    for place in Path(folder.call_file("")).glob("*"):
+        if place.is_dir() and re.fullmatch("[0-9a-f]{12,}", place.name) and place.name != name:
             shutil.rmtree(place, ignore_errors=True)  # may be another user's

@@ -1,10 +1,9 @@
 """What exists of a config's results, what is wrong there, and the marks that show it.
 
-Each dataset, file of folds, recipe, run, choice and report is judged here and nowhere else. The
-judgement rests on the record beside it, which contains what it was made of and the digests of its
-files. The times of files only save computing a digest again, and Snakemake's records are not used.
-A question changes no result. It prints what is damaged, once, and notes for mark_what_is_there()
-which marks are missing. Its answer holds for a whole invocation.
+Each dataset, file of folds, run, choice and report is judged here and nowhere else. The judgement
+rests on the record beside it, which contains what it was made of and the digests of its files. The
+times of files only save computing a digest again, and Snakemake's records are not used. A question
+changes no result. It prints what is damaged, once. Its answer holds for a whole invocation.
 """
 
 from __future__ import annotations
@@ -13,14 +12,13 @@ import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allcores_study.analysis import metrics, suggestions
 from allcores_study.config import grid
-from allcores_study.config.run import AUTO, digest, folds_file
+from allcores_study.config.run import digest, folds_file
 from allcores_study.data import folds, preparation, storage
 from allcores_study.data.folds import Assignable
 from allcores_study.records import fingerprint, identity, marks
 from allcores_study.records.identity import Record
-from allcores_study.training import recipes
+from allcores_study.training import choosing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -32,8 +30,6 @@ if TYPE_CHECKING:
     from allcores_study.data.storage import Dataset
     from allcores_study.records.results_folder import ResultsFolder
 
-EARLIER = "runs/ has results of an earlier version of allcores, whose records contain less"
-ANY_THREADS = {"threads_per_worker": None}
 OF_DATASET = ("inputs.npy", "targets.npy", "dataset.json")
 
 
@@ -47,8 +43,6 @@ class Ledger:
         config: with its sweeps expanded.
         table: the runs of the config.
         folder: where the results are.
-        most_cores: the most cores that a run may take.
-        is_on_cluster: whether any of several nodes may have measured a recipe.
         tell: called with a text, once for each damaged part.
     """
 
@@ -57,39 +51,18 @@ class Ledger:
         config: dict[str, Any],
         table: Table,
         folder: ResultsFolder,
-        most_cores: int = 1,
-        is_on_cluster: bool = False,
         tell: Callable[[str], object] = print,
     ) -> None:
         self.config, self.table, self.folder, self.tell = config, table, folder, tell
-        self.most_cores, self.is_on_cluster = most_cores, is_on_cluster
-        self.is_up_to_date = UpToDateCheck(folder, table)
+        self.check = UpToDateCheck(folder, table)
         self.told: set[str] = set()
-        self.unmarked: set[str] = set()
-        self.run_of_recipe = {  # file of a recipe -> the run for which it is measured
-            self.recipe_file(run): table.first_of_recipe_group(run)
-            for run in table.runs.values()
-            if run.has_auto
-        }
 
     def _mark(self, stem: str, made_of: str, problem: str | None) -> str | None:
         if problem and problem not in self.told:
             self.told.add(problem)
             # Without the advice to delete it.
             self.tell(f"{problem.partition('. Delete')[0]}; rebuilding it")
-        mark = marks.wanted(stem, digest(made_of), problem is None)
-        if mark is None:
-            self.unmarked.add(f"{stem}.{digest(made_of)}")
-        return mark
-
-    def mark_what_is_there(self) -> None:
-        """Add marks to valid parts that have none, such as those of an earlier version.
-
-        Stored runs have no folder, and no mark.
-        """
-        for mark in self.unmarked:
-            if Path(mark).parent.is_dir():
-                marks.put(mark)
+        return marks.wanted(stem, digest(made_of), problem is None)
 
     def data(self, run: Run) -> list[str]:
         """Return the marks of a run's data."""
@@ -143,112 +116,38 @@ class Ledger:
             return ""
         return None
 
-    def recipe_file(self, run: Run) -> str:
-        """Return the file of a run's recipe.
-
-        Recipes that another kind of processor measured are kept. On a cluster, each node looks for
-        its own.
-        """
-        file = self.folder.recipe_of(run, self.table)
-        return file if self.is_on_cluster else self._recipe_here(file)
-
     @functools.cache  # noqa: B019
-    def _recipe_here(self, file: str) -> str:
-        return str(recipes.for_this_processor(file))
-
-    def cores_of_recipe(self, run: Run) -> int:
-        """Return for how many cores a run's recipe is measured.
-
-        It is the number from before, if that is enough, so that nothing is measured again.
-        """
-        if run.threads_per_worker != AUTO:
-            return 1
-        return max(self.most_cores, recipes.cores_measured(self.recipe_file(run)))
-
-    def recipe(self, run: Run) -> str | None:
-        """Return the mark of a run's recipe; None also if the run needs none."""
-        return self._recipe(self.recipe_file(run)) if run.has_auto else None
-
-    @functools.cache  # noqa: B019
-    def _recipe(self, file: str) -> str | None:
-        run = self.run_of_recipe[file]
-        processor = recipes.processor_of(file) if self.is_on_cluster else None
-        is_valid = recipes.is_of(file, run, self.cores_of_recipe(run), processor)
-        stem = str(Path(file).with_suffix(""))
-        return self._mark(stem, recipes.file_name(run), None if is_valid else "")
+    def is_valid(self, path: str) -> bool:
+        """Return whether the results of the run at a path exist and are up to date."""
+        return self.check(path)
 
     @functools.cache  # noqa: B019
     def run(self, path: str) -> str | None:
-        """Return the mark of a run in a folder of its own; valid stored runs have none."""
-        return self._run(path, self.wrong_with_run(path))
+        """Return the mark of a run; None: it is valid, and was trained in a shared job."""
+        return self._run(path, self._wrong_with_run(path))
 
     def run_to_train(self, path: str) -> str:
         """Return the mark of a run that will be trained, even if it is valid."""
         return self.run(path) or self._run(path, "")  # type: ignore[return-value]
 
     def _run(self, path: str, problem: str | None) -> str | None:
-        made_of = self.is_up_to_date.made_of(self.table.runs[path])
-        return self._mark(f"{self.folder.run(path)}/made", made_of, problem)
+        return self._mark(f"{self.folder.run(path)}/made", self._run_made_of(path), problem)
 
-    @functools.cache  # noqa: B019
-    def wrong_with_run(self, path: str) -> str | None:
-        """Return what is wrong with the results of the run at a path."""
-        if self.is_up_to_date(path):
+    def _run_made_of(self, path: str) -> str:
+        """Return what a run is made of; for a chosen one, all that may be, and how it is chosen."""
+        made_of, selection = self.check.made_of, self.table.selections.get(path)
+        if selection is None:
+            return made_of(self.table.runs[path])
+        compared = [made_of(self.table.runs[path]) for path in selection.compared]
+        final = [made_of(run) for run in selection.final.values()]
+        return repr([selection.metrics[0], fingerprint.of_choice(), compared, final])
+
+    def _wrong_with_run(self, path: str) -> str | None:
+        if self.is_valid(path):
             return None
         if self.folder.has(path) and (damaged := self.folder.damaged_file(path)):
-            is_older = self.folder.is_of_an_earlier_version(path)
-            return EARLIER if is_older else f"{damaged} is not what the run wrote"
+            return f"{damaged} is not what the run wrote"
         return ""
-
-    def are_valid(self, paths: Iterable[str]) -> bool:
-        """Return whether the results of the runs at these paths exist and are valid."""
-        return all(self.wrong_with_run(path) is None for path in paths)
-
-    def metric(self, selection: Selection) -> str:
-        """Return the name of the metric by which candidates are compared."""
-        return metrics.of_study(self.config, selection.study.removesuffix(grid.FINAL))[0].name
-
-    def choice(self, selection: Selection) -> str | None:
-        """Return the mark of a choice between candidates."""
-        return self._choice(selection.path)
-
-    @functools.cache  # noqa: B019
-    def _choice(self, path: str) -> str | None:
-        selection = self.table.choices[path]
-        runs = [self.table.runs[path] for paths in selection.inner.values() for path in paths]
-        # The suggested values of a search's candidates follow from the choices before.
-        known = selection.search or list(map(self.is_up_to_date.made_of, runs))
-        made_of = repr([self.metric(selection), [run.path for run in runs], known])
-        stem = self.folder.selection(path).removesuffix(".json")
-        return self._mark(stem, made_of, None if self.is_valid(selection) else "")
-
-    def is_valid(self, selection: Selection) -> bool:
-        """Return whether a choice and those before it exist, and would be the same now."""
-        return all(self._would_be_the_same(rung.path) for rung in selection.rungs)
-
-    @functools.cache  # noqa: B019
-    def _would_be_the_same(self, path: str) -> bool:
-        """Return whether a choice is valid, provided that those before it are."""
-        selection, folder = self.table.choices[path], self.folder
-        if not self.are_valid(self.compared(selection)) or folder.kept_labels(selection) is None:
-            return False
-        record = Record.read(folder.selection(path))
-        return record.is_up_to_date(folder.made_of_choice(selection, self.metric(selection)))
-
-    def compared(self, selection: Selection) -> list[str]:
-        """Return the paths of the runs that a choice compares, with their suggested values.
-
-        The choice before it has to be made.
-        """
-        suggestions.fill_in(self.config, self.table, selection, self.folder)
-        paths = self.folder.scored_paths(selection)
-        assert paths is not None, "what it compares is filled in"
-        return [path for paths_of_candidate in paths.values() for path in paths_of_candidate]
-
-    def is_made(self, selection: Selection) -> bool:
-        """Return whether a choice is valid, or was made in this invocation."""
-        mark = self.choice(selection)
-        return mark is None or Path(mark).exists()
 
     def report(self, study: Study, others: Iterable[str | None]) -> str | None:
         """Return the mark of a study's results.
@@ -257,8 +156,7 @@ class Ledger:
             others: marks of the results of the studies that it is compared with.
         """
         is_valid = (
-            all(map(self.is_valid, study.selections))
-            and self.are_valid(study.paths)
+            all(map(self.is_valid, study.paths))
             and all(mark is None or Path(mark).exists() for mark in others)
             and not study.is_outdated
         )
@@ -270,18 +168,30 @@ class UpToDateCheck:
 
     def __init__(self, folder: ResultsFolder, table: Table) -> None:
         self.folder, self.table = folder, table
-        folder.store.read_again()
         self.data_made_of: dict[str, str] = {}  # label of a dataset -> what it is made of
-        self.recipes_now: dict[tuple[Any, ...], list[dict[str, Any]]] = {}  # see recipe_differs()
 
     def __call__(self, path: str) -> bool:
-        run, record = self.table.runs[path], self.folder.record(path)
+        record = self.folder.record(path)
+        if record is None or self.folder.damaged_file(path):
+            return False
+        selection = self.table.selections.get(path)
+        if selection and not self.is_choice_up_to_date(selection):
+            return False
+        run = self.folder.run_at(self.table, path)
+        return record.is_up_to_date(self.made_of(run)) and self.has_what_is_asked(path, record)
+
+    def is_choice_up_to_date(self, selection: Selection) -> bool:
+        """Return whether a choice was made by the results that its inner runs have now."""
+        try:
+            record = Record.read(self.folder.selection(selection.path))
+        except (OSError, ValueError):
+            return False
         return (
-            record is not None
-            and not self.folder.damaged_file(path)
-            and record.is_up_to_date(self.made_of(run))
-            and self.has_what_is_asked(run, record)
-            and self.recipe_differs(run, record) is None
+            all(map(self, selection.compared))
+            and record.content.get("chosen") in selection.final
+            and record.is_up_to_date(
+                choosing.made_of(selection, self.folder.digests_of_results(selection.compared))
+            )
         )
 
     def made_of(self, run: Run, known: dict[str, str] | None = None) -> str:
@@ -295,30 +205,11 @@ class UpToDateCheck:
             self.data_made_of[label] = preparation.made_of(run.dataset)
         return identity.made_of(known or identity.before_data(run), self.data_made_of[label])
 
-    def has_what_is_asked(self, run: Run, record: Record) -> bool:
-        """Return whether the results that a record belongs to meet the conditions of a run."""
-        return self.table.conditions[run.path].are_met_by(record.content["conditions"])
-
-    def recipe_differs(
-        self, run: Run, record: Record
-    ) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        """Return (how a run with `auto` computed, how it would now), or None if that is the same.
-
-        The number of threads does not count: it depends on the cores of an invocation.
-        """
-        if not run.has_auto:
-            return None
-        file = Path(self.folder.recipe_of(run, self.table))
-        processor = record.content["processor"]
-        # Rewriting a file changes the time of its folder.
-        changed = file.parent.stat().st_mtime_ns if file.parent.exists() else None
-        key = file, changed, processor, *run.recipe.values(), run.processes, run.nodes
-        if key not in self.recipes_now:
-            files = [file, *file.parent.glob(f"{file.stem}_{'[0-9a-f]' * 8}.json")]
-            self.recipes_now[key] = [
-                recipes.fill_in(run, file, run.cores_on_node).recipe | ANY_THREADS
-                for file in files
-                if recipes.processor_of(file) == processor
-            ]
-        now, before = self.recipes_now[key], record.content["recipe"] | ANY_THREADS
-        return (before, now[0]) if now and before not in now else None
+    def has_what_is_asked(self, path: str, record: Record) -> bool:
+        """Return whether results meet the conditions of a run and have the scores to choose by."""
+        selections = self.table.selections_of_inner.get(path, ())
+        scored_by = record.content["scored_by"]
+        return self.table.conditions[path].are_met_by(record.content["conditions"]) and all(
+            scored_by.get(one.metrics[0]) == fingerprint.of_metric(one.metrics[0])
+            for one in selections
+        )

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import copy
-import dataclasses
 import logging
-import re
+import os
 import sys
 import threading
 import time
@@ -14,84 +12,48 @@ from typing import TYPE_CHECKING
 
 from tqdm import tqdm
 
-from allcores_study.watching import colours, journal, state
+from allcores_study.watching import journal, state
 from allcores_study.watching.events import is_of_terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from allcores_study.config.grid import Table
-    from allcores_study.config.run import Run
-    from allcores_study.planning.estimate import Estimates
-    from allcores_study.records.results_folder import ResultsFolder
     from allcores_study.watching.journal import JobRecord, Journal
 
 # Seconds between two updates: on a terminal, and where each update prints another line. Then the
 # share of a core's time that updates may take.
 EVERY, EVERY_LINE, SHARE_OF_TIME = 1.0, 30.0, 0.02
-# The estimates are corrected each time the number of finished runs has grown by this factor.
-LEARN = 1.2
 
 
 class CallProgress:
-    """The progress line of an invocation, with estimates corrected by the runs that have ended.
+    """The progress of an invocation, in its own process.
 
     Args:
-        folder: where the results are.
         table: the runs of the config.
-        runs: those that the invocation may train.
-        estimates: of how long these take.
-
-    Attributes:
-        journal: of the invocation; set when it begins.
+        paths: of the runs that it trains.
     """
 
-    journal: Journal
-
-    def __init__(
-        self, folder: ResultsFolder, table: Table, runs: list[Run], estimates: Estimates
-    ) -> None:
-        self.folder, self.table, self.runs = folder, table, runs
-        self.estimates = copy.copy(estimates)
-        self.to_make = {run.path for run in runs}
+    def __init__(self, table: Table, paths: Iterable[str], journal: Journal) -> None:
+        self.table, self.paths, self.journal = table, list(paths), journal
         self.finished: set[str] = set()
-        self.learned = 0
-
-    def expected(self) -> dict[str, float]:
-        """Return path of each run -> seconds that it is expected to take."""
-        return {run.path: self.estimates.seconds(run) for run in self.runs}
 
     def notice(self, job: JobRecord) -> None:
         """Take note of a job that has changed its state."""
         if job.state == journal.FINISHED:
             self.finished.update(job.runs)
 
-    def is_done(self, path: str) -> bool:
-        """Return whether a run has ended in this invocation, or did not have to be trained."""
-        return path in self.finished or path not in self.to_make
-
-    def __call__(self) -> str:
-        if len(self.finished) > LEARN * self.learned:
-            self.learned = len(self.finished)
-            self.estimates.read_again()
-            self.journal.expect(self.expected())
-        jobs, call = list(self.journal.jobs.values()), self.journal.call
-        # A copy, as a search adds runs to the table meanwhile, in another thread.
-        table = dataclasses.replace(
-            self.table, runs=dict(self.table.runs), conditions=dict(self.table.conditions)
-        )
-        look = state.CallSnapshot.at(self.folder, table, call, jobs, self.is_done)
-        of_call = self.to_make.union(*(job.runs for job in jobs))
-        runs = {path: one for path, one in look.runs.items() if path in of_call}
-        look = dataclasses.replace(look, runs=runs)
-        return look.bar() if sys.stderr.isatty() else look.line()
+    def __call__(self) -> state.CallSnapshot:
+        jobs = list(self.journal.jobs.values())
+        runs = state.states(self.paths, jobs, self.finished.__contains__)
+        return state.CallSnapshot(self.table, self.journal.call, jobs, runs)
 
 
 class ProgressLine(threading.Thread):
     """A thread that shows a line until it is closed; on a terminal, below what is logged.
 
     Args:
-        look: returns the line.
+        look: returns what to show.
         logger: its messages are printed above the line; None if there are none.
         interval: seconds between two updates where there is no terminal.
 
@@ -101,7 +63,7 @@ class ProgressLine(threading.Thread):
 
     def __init__(
         self,
-        look: Callable[[], str],
+        look: Callable[[], state.CallSnapshot],
         logger: logging.Logger | None = None,
         interval: float = EVERY_LINE,
     ) -> None:
@@ -112,7 +74,7 @@ class ProgressLine(threading.Thread):
         self.interval = EVERY if self.is_on_terminal else interval
         for handler in logger.handlers if logger and self.is_on_terminal else []:
             if is_of_terminal(handler):
-                if not colours.are_shown(sys.stderr):
+                if os.environ.get("NO_COLOR"):  # https://no-color.org
                     handler.nocolor = True  # type: ignore[attr-defined]  # Snakemake's
                 handler.emit = _above(handler.emit)  # type: ignore[method-assign, assignment]
 
@@ -124,18 +86,14 @@ class ProgressLine(threading.Thread):
                 self.show(self.look())
             pause = max(self.interval, (time.perf_counter() - began) / SHARE_OF_TIME)
 
-    def show(self, line: str) -> None:
-        """Show this line instead of the previous one."""
+    def show(self, snapshot: state.CallSnapshot) -> None:
+        """Show a line instead of the previous one."""
         if not self.is_on_terminal:
-            print(line, file=sys.stderr, flush=True)
+            print(snapshot.line(), file=sys.stderr, flush=True)
             return
         if self.bar is None:  # tqdm's bool() raises TypeError for a bar without a total
             self.bar = tqdm(bar_format="{desc}", leave=False)
-        while len(line) > (self.bar.ncols or len(line)) and "; " in line:
-            line = line.rpartition("; ")[0]  # a whole part, not the middle of a word
-        line = line[: self.bar.ncols or None]
-        green = colours.coloured(r"\1", colours.GREEN, sys.stderr)
-        self.bar.set_description_str(re.sub(r"(?<=^\[)(#+)", green, line))
+        self.bar.set_description_str(snapshot.line(self.bar.ncols or 80))
 
     def close(self) -> None:
         self.over.set()
@@ -150,15 +108,6 @@ def _above(emit: Callable[[logging.LogRecord], None]) -> Callable[[logging.LogRe
 
     def clear_and_emit(record: logging.LogRecord) -> None:
         with tqdm.external_write_mode(file=sys.stderr):
-            emit(_red_in_first_line(record))
+            emit(record)
 
     return clear_and_emit
-
-
-def _red_in_first_line(record: logging.LogRecord) -> logging.LogRecord:
-    """Return the record of an error, which Snakemake prints in red, with the colour cut short."""
-    is_error = record.levelno == logging.ERROR and isinstance(record.msg, str)
-    if is_error and colours.are_shown(sys.stderr):
-        record = copy.copy(record)  # other handlers, such as that of the log file, have it as well
-        record.msg = record.msg.replace("\n", f"{colours.RESET}\n", 1)
-    return record

@@ -1,76 +1,34 @@
-"""Why a run would be retrained: which setting, which file of code, which data."""
+"""Why a run would be retrained: which setting, which code, which data."""
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allcores.files import read_json, write_json
 from allcores_study.records import fingerprint, identity, run_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
-    from allcores_study.config.run import Run
-    from allcores_study.records.results_folder import ResultsFolder
     from allcores_study.watching.ledger import Ledger, UpToDateCheck
-
-# Folder with a file for each fingerprint: the hashes of the files that the code consists of.
-CODE = "code"
 
 
 def lines(ledger: Ledger) -> Iterator[str]:
-    """Yield each reason why runs would be trained, with the runs that it applies to.
-
-    Then comes the number of choices between candidates that would be made.
-    """
-    runs_of, folder, table = defaultdict(list), ledger.folder, ledger.table
-    choices, again = table.choices.values(), to_choose(ledger)
-    # Runs whose values are not suggested yet.
-    unknown = {
-        path
-        for choice in choices
-        if choice.suggested_by and choice.suggested_by.path in again
-        for paths in choice.inner.values()
-        for path in paths
-    }
-    for path in (path for path in folder.wanted_paths(table) if path not in unknown):
-        run_reasons = reasons(ledger.is_up_to_date, table.runs[path])
-        if run_reasons:
+    """Yield each reason why runs would be trained, with the runs that it applies to."""
+    runs_of = defaultdict(list)
+    for path in ledger.table.runs:
+        if run_reasons := reasons(ledger.check, path):
             runs_of["\n    ".join(run_reasons)].append(path)
     for reason, paths in runs_of.items():
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
         yield f"{paths[0]}{more}:\n    {reason}"
-    if again:
-        yield f"{len(again)} of {len(choices)} choices between candidates are to be made:"
-        yield "    they decide which other runs are trained"
-    elif not runs_of:
+    if not runs_of:
         yield "all runs are up to date with the config"
 
 
-def to_choose(ledger: Ledger) -> set[str]:
-    """Return the paths of the selections whose choice does not exist, or may be another one now."""
-    choices = ledger.table.choices.values()
-    return {choice.path for choice in choices if not ledger.is_valid(choice)}
-
-
-def write_code(folder: ResultsFolder, runs: Iterable[Run]) -> None:
-    """Write the hashes of the files that the runs' code consists of, once for each fingerprint."""
-    for code, run in {fingerprint.of_run(run): run for run in runs}.items():
-        file = _code_file(folder, code)
-        if not file.exists():
-            file.parent.mkdir(parents=True, exist_ok=True)
-            write_json(file, fingerprint.files_of_run(run))
-
-
-def _code_file(folder: ResultsFolder, code: str) -> Path:
-    return Path(folder.call_file(CODE)) / f"{code.split()[-1]}.json"
-
-
-def reasons(check: UpToDateCheck, run: Run) -> list[str]:
-    """Return lines on why a run would be trained; none if it would not be.
+def reasons(check: UpToDateCheck, path: str) -> list[str]:
+    """Return lines on why the run at a path would be trained; none if it would not be.
 
     Args:
         check: of the run's table.
@@ -78,13 +36,16 @@ def reasons(check: UpToDateCheck, run: Run) -> list[str]:
     from allcores_study.analysis import collect  # not at the top: snakemake would import pandas
 
     folder, table = check.folder, check.table
-    if not (Path(folder.metrics(run.path)).exists() or folder.has(run.path)):
+    if not folder.has(path):
         return ["has not been trained, or not to its end"]
-    if damaged := folder.damaged_file(run.path):
+    if damaged := folder.damaged_file(path):
         return [f"{damaged} is gone, or is not what this version writes"]
-    record = folder.record(run.path)
+    selection = table.selections.get(path)
+    if selection and not check.is_choice_up_to_date(selection):
+        return ["its candidate is to be chosen again: inner runs or the choice have changed"]
+    record, run = folder.record(path), folder.run_at(table, path)
     assert record is not None, "it is neither gone nor damaged"
-    recorded = run_files.metrics(folder.run_files(run.path))["identity"]
+    recorded = run_files.metrics(folder.run(path))["identity"]
     before_data = {part: recorded[part] for part in identity.before_data(run)}
     is_other = check.made_of(run, before_data) != record.made_of
     try:
@@ -95,7 +56,7 @@ def reasons(check: UpToDateCheck, run: Run) -> list[str]:
     then, now = (json.loads(str(of["settings"])) for of in (recorded, expected))
     lines = list(_of_settings(then, now))
     if recorded["code"] != expected["code"]:
-        lines.append(f"code: {_of_code(folder, run, recorded['code'])}")
+        lines.append("code: allcores has changed, or a file of yours that the run uses")
     if edited := fingerprint.changed(record.loaded):
         lines.append(f"code: {', '.join(edited)}, loaded by the run")
     if is_other:
@@ -103,12 +64,10 @@ def reasons(check: UpToDateCheck, run: Run) -> list[str]:
     for part in ("torch", "inputs", "targets", "folds"):
         if recorded.get(part) != expected[part]:
             lines.append(f"{part}: {_short(recorded.get(part))} -> {_short(expected[part])}")
-    if not check.has_what_is_asked(run, record):
-        asked = table.conditions[run.path]
+    if not check.has_what_is_asked(path, record):
+        asked = table.conditions[path]
         missing = [key for key in ("curves", "exclusive") if getattr(asked, key)]
-        lines.append(f"now with {' and '.join(missing)}")
-    if recipes_differ := check.recipe_differs(run, record):
-        lines += _of_settings(*recipes_differ, "recipe.")
+        lines.append(f"now with {' and '.join(missing or ['another metric to choose by'])}")
     return lines
 
 
@@ -122,17 +81,6 @@ def _of_settings(
             yield from _of_settings(old, new, f"{name}.")
         elif old != new:
             yield f"{name.replace('.options', '')}: {old} -> {new}"
-
-
-def _of_code(folder: ResultsFolder, run: Run, code: str) -> str:
-    """Return the files that have changed, been added or are gone, as a text."""
-    try:
-        before = read_json(_code_file(folder, code))
-    except (OSError, ValueError):
-        return "another version, whose files were not recorded"
-    now = fingerprint.files_of_run(run)
-    changed = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
-    return ", ".join(module.replace(".", "/") + ".py" for module in changed)
 
 
 def _short(text: str | None) -> str:

@@ -172,7 +172,7 @@ class Narrow(Bare):
 def estimator(name, **options):
     path = name if ":" in name else f"test_strangers_programs:{name}"
     dataset = Choice("wine", "wine", {})
-    fields = grid.training("mine", {"import": path} | options, dataset, {})
+    fields = grid.training({"models": {"mine": {"import": path} | options}}, "mine", dataset)
     return vary(dataset=dataset, **fields, schedule=grid.NO_SCHEDULE, seed=3)
 
 

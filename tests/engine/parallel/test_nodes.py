@@ -42,13 +42,14 @@ def loopback(monkeypatch):
 class Cluster:
     """The launchers of one run, as processes."""
 
-    def __init__(self, laboratory, run, *more, name="run", of_last=()):
+    def __init__(self, laboratory, run, name="run", of_last=None, **more):
         laboratory.data(run.dataset)
         self.folder, self.checkpoints = laboratory.folder / name, laboratory.checkpoints(name)
-        command = [*train_program(True), *laboratory.arguments(run, name), *more]
+        job = laboratory.arguments(run, name, **more)
+        last = laboratory.arguments(run, name, "last", **more | of_last) if of_last else job
         self.launchers = [
             subprocess.Popen(
-                [*command, *(of_last if node == run.nodes - 1 else [])],
+                [*train_program(True), *(last if node == run.nodes - 1 else job)],
                 text=True,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -171,7 +172,7 @@ def test_a_worker_that_is_late_after_a_pause_does_not_miss_the_next(laboratory):
     """Nodes are through a pause at different times, and the next one begins on all or on none."""
     model = Choice("big", "mlp", {"hidden": [400, 400]})
     run = using(ALL["ring"], 2, nodes=2, epochs=100_000, model=model)
-    cluster = Cluster(laboratory, run, "--checkpoint-minutes=0.00001", "--timeout=60")
+    cluster = Cluster(laboratory, run, save_every=6e-4, timeout=60.0)
     programs = cluster.is_under_way()
     victim = children(programs[1])[-1]
     for _ in range(3):
@@ -187,7 +188,7 @@ def test_a_worker_that_is_late_after_a_pause_does_not_miss_the_next(laboratory):
 
 def test_a_rank_that_hangs_is_named_whichever_node_it_is_on(laboratory):
     run = using(ALL["ring"], 2, nodes=2, epochs=100_000)
-    cluster = Cluster(laboratory, run, "--timeout=2")
+    cluster = Cluster(laboratory, run, timeout=2.0)
     programs = cluster.is_under_way()
     victim = children(programs[1])[0]
     os.kill(victim, signal.SIGSTOP)
@@ -198,7 +199,7 @@ def test_a_rank_that_hangs_is_named_whichever_node_it_is_on(laboratory):
 def test_a_node_with_other_data_is_refused(laboratory):
     run = using(ALL["ring"], 1, nodes=2)
     other = laboratory.data(Choice("other", "synthetic", RUN.dataset.options | {"seed": 1}))
-    outputs = Cluster(laboratory, run, of_last=[f"--data={other}"]).outputs()
+    outputs = Cluster(laboratory, run, of_last={"data_folder": other}).outputs()
     assert "node 1 differs from the first one in: the inputs, the targets" in outputs[1]
     assert f"node 1 ({HOST}) is gone" in outputs[0]
 

@@ -13,7 +13,6 @@ from allcores_study.analysis import collect, comparison, metrics, products, styl
 from allcores_study.analysis.metrics import ACCURACY
 from allcores_study.config.run import Choice
 from allcores_study.records import run_files
-from allcores_study.records.run_files import RunFolder
 
 REFERENCES = (
     {"model": "mlp", "label": "a cluster", "cores": 4, "seconds": 2, "images": 1000},
@@ -34,7 +33,6 @@ CLASSES = ["T-shirt/top", "Ankle boot", "Sandal"]
 WITHOUT_SETUPS = {
     **dict.fromkeys(("confusion_figure", "probabilities_figure"), CLASSES),
     **dict.fromkeys(("columns_figure", "residuals_figure"), MODELS),
-    "search_figure": MODELS,
     "sweep_figure": ["lr", *MODELS],
     "staleness_figure": SETUPS[2:],
     **dict.fromkeys(("utilisation_figure", "packing_figure"), STRATEGIES),
@@ -55,7 +53,6 @@ AXES = {
         *("probability of the predicted class (%)", "right (%)"),
     ],
     "residuals_figure": ["true", "predicted"],
-    "search_figure": ["trial", "accuracy (%)"],
     "size_figure": ["training samples", "time per epoch (s)"],
     "speedup_figure": ["speedup over serial"],
     "staleness_figure": ["staleness (updates)", "share of the updates"],
@@ -75,7 +72,7 @@ def frames(tmp_path_factory):
         for each in (run, using(DDP, 2, run), using(Choice("hogwild", "hogwild", {}), 2, run)):
             name = f"{label}{fold}{each.strategy.label}"
             laboratory.trained(each, name, curves=True)
-            files = RunFolder(laboratory.folder / name)
+            files = laboratory.folder / name
             pairs.append((run_files.metrics(files), files))
     records = [record for record, _ in pairs]
     measured = [metrics.measured(record, files, [ACCURACY]) for record, files in pairs]
@@ -85,12 +82,12 @@ def frames(tmp_path_factory):
     for name, columns in (("classes", ["class"]), ("confusion", ["true", "predicted"])):
         found[name][columns] = found[name][columns].replace(names)
     found |= {"runs": tidy.runs(records, measured), "facts": FACTS}
-    found |= {"utilisation": collect.of_all(pairs, collect.utilisation)}
+    found |= {"utilisation": collect.of_all(pairs, lambda run, _: collect.utilisation(run))}
     found |= {"predictions": collect.predictions_of_all(pairs)}
     found |= {f"against_{name}": found[name] for name in ("runs", "utilisation")}
     baseline = found["runs"].query("strategy == 'serial'")
     swept = pd.concat([baseline.assign(swept_lr=lr) for lr in (0.1, 0.2)], ignore_index=True)
-    found["candidates"] = swept.assign(candidate="c", rung=1, pruned=False, trial=1)
+    found["candidates"] = swept.assign(candidate="c")
     found["speed_table"] = _read_back("speed_table", found, "runs", "epochs", "facts")
     columns = [*comparison.TRAINED, *tidy.REPEAT]
     of_each = [(0.2, "a"), (0.1, "b"), (-0.01, "c")]
@@ -212,19 +209,6 @@ def test_legends_name_the_folds_and_the_workers(frames):
     seeds = pd.concat([frames["runs"].assign(seed=seed) for seed in (0, 1)], ignore_index=True)
     drawn = products.load("accuracy_figure").figure(seeds, frames["classes"], FACTS)
     assert legend(drawn)[0] == "one fold and seed"
-    drawn = products.load("search_figure").figure(frames["candidates"], FACTS)
-    assert legend(drawn) == ["fold 0 of 2", "fold 1 of 2"]
-    colours = {
-        (line.get_label(), line.get_color())
-        for panel in drawn.axes
-        for line in panel.lines
-        if line.get_label() in legend(drawn)
-    }
-    assert len(colours) == 2, "one for each fold, the same in all panels"
-    alone = frames["staleness"].assign(workers=1)
-    stale = pd.concat([alone, frames["staleness"]], ignore_index=True)
-    lines = products.load("staleness_figure").figure(stale).axes[0].lines
-    assert {line.get_linestyle() for line in lines} == {"-", "--"}
 
 
 @pytest.mark.parametrize("limits", [(0.53, 1.04), (0.7, 1.9), (0.003, 0.07)])

@@ -35,7 +35,6 @@ def made(strategy, workers, fold, accuracy, seconds):
     ]
     return {
         "settings": json.loads(run.to_json()),
-        "recipe": run.recipe,
         "stacked": False,
         "classes": ["0", "1"],
         "accuracy": accuracy,

@@ -107,7 +107,6 @@ def with_threads(metrics, threads):
     changed = {"threads_per_worker": threads}
     return metrics | {
         "settings": metrics["settings"] | changed,
-        "recipe": metrics["recipe"] | changed,
     }
 
 
@@ -325,7 +324,7 @@ def test_a_run_without_results_has_the_log_that_says_why(tmp_path):
         log.parent.mkdir(parents=True, exist_ok=True)
         log.touch()
         shared.parent.mkdir(parents=True, exist_ok=True)
-        write_json(shared.with_suffix(".json"), {"runs": {run.path: []}})
+        write_json(shared.with_suffix(".json"), {"runs": [{"output": folder.run(run.path)}]})
         assert log_of_failure(folder, run) == str(log)
     assert log_of_failure(folder, other) == str(of_data)
     Path(folder.data(run)).mkdir(parents=True)

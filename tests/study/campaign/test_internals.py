@@ -140,8 +140,8 @@ def test_no_job_is_started_once_it_is_told_to_leave(call, tmp_path):
     assert not (tmp_path / "made").exists()
 
 
-def test_a_turn_of_an_allocation_removes_the_locks_of_the_one_before(tmp_path, monkeypatch):
-    """Which a dying node has left."""
+def test_a_lock_that_a_killed_call_has_left_locks_nothing(tmp_path):
+    """The project's own ends with its process."""
     project, locks = copy(tmp_path), tmp_path / ".snakemake" / "locks"
     project.call("--until", "prepare_dataset")
     (mark,) = (project.results / "data" / "tiny").glob("made.*")
@@ -149,20 +149,8 @@ def test_a_turn_of_an_allocation_removes_the_locks_of_the_one_before(tmp_path, m
     (mark.parent / "dataset.json").unlink()
     locks.mkdir(exist_ok=True)
     (locks / "0.output.lock").write_text(f"{mark.relative_to(tmp_path)}\n")
-    assert "cannot be locked" in project.call("--until", "prepare_dataset", expect=1)
-    monkeypatch.setitem(ENVIRONMENT, "SLURM_RESTART_COUNT", "1")
     project.call("--until", "prepare_dataset")
     assert mark.exists()
-
-
-def test_locks_of_other_configs_stay(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    locks = tmp_path / ".snakemake" / "locks"
-    locks.mkdir(parents=True)
-    for number, name in enumerate(("mine", "mine2")):
-        (locks / f"{number}.output.lock").write_text(f"results/{name}/data/tiny/dataset.json\n")
-    internals.unlock("results/mine")
-    assert [file.name for file in locks.iterdir()] == ["1.output.lock"]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from project import Project, copy
 from allcores_study.config import grid
 from allcores_study.records.results_folder import ResultsFolder
 from allcores_study.watching import journal, status
+from allcores_study.watching.ledger import Ledger
 
 CONFIG = """
 models:
@@ -41,28 +42,22 @@ class Net(nn.Sequential):
 """
 
 
-@pytest.mark.parametrize(
-    ("targets", "per_job"), [(("report_one", "report_two"), 4), (("all", "all"), 1)]
-)
-def test_the_second_waits_for_the_first(tmp_path, targets, per_job):
+@pytest.mark.parametrize("per_job", [4, 1])
+def test_the_second_says_so_and_ends(tmp_path, per_job):
     project = copy(tmp_path)
     project.config.write_text(CONFIG.replace("PER_JOB", str(per_job)))
     (tmp_path / "slow.py").write_text(SLOW)
     other = Project(tmp_path)
     other.config = tmp_path / "other.yaml"
     other.config.write_text(project.config.read_text().replace('import: "slow:Net"', "name: mlp"))
-    with project.snakemake(targets[0]) as first:
+    with project.snakemake() as first:
         patience.wait_for(lambda: list(project.results.glob("checkpoints/**/fold*")))
-        # Of another config; its end removes all locks of Snakemake's, also those of others.
-        other.call("--until", "prepare_dataset")
-        with project.snakemake(targets[1]) as second:
-            said = next((line for line in second.stdout if "another invocation" in line), "")
-            first_has_ended = first.poll() is not None
-            (tmp_path / "go").touch()
-            assert "results/mine: " in said
-            assert not first_has_ended
-            said = patience.ended(second, 300)
-        assert second.returncode == 0, said
+        other.call("--until", "prepare_dataset")  # of another config
+        said = project.call(expect=1)
+        assert "results/mine: " in said and f"process {first.pid}" in said
+        assert "Traceback" not in said
+        assert project.planned()["report_one"] == 1, "a dry run changes nothing, so it may look"
+        (tmp_path / "go").touch()
         said = patience.ended(first, 300)
         assert first.returncode == 0, said
     assert project.planned() == {}
@@ -71,10 +66,13 @@ def test_the_second_waits_for_the_first(tmp_path, targets, per_job):
 def test_who_watches_waits_for_a_call_that_tries_out_its_models(tmp_path, monkeypatch):
     """It has locked the folder, and has no journal yet."""
     monkeypatch.setattr(status, "PATIENCE", 0)
-    table = grid.expand(yaml.safe_load(CONFIG.replace("PER_JOB", "1").replace("slow:Net", "a:b")))
-    folder = ResultsFolder(str(tmp_path))
-    watching = threading.Thread(target=status.Status(folder, table).watch, daemon=True)
-    with journal.lock_or_wait(folder):
+    config = yaml.safe_load(
+        CONFIG.replace("PER_JOB", "1").replace('import: "slow:Net"', "name: mlp")
+    )
+    table, folder = grid.expand(config), ResultsFolder(str(tmp_path))
+    of_table = status.Status(Ledger(config, table, folder))
+    watching = threading.Thread(target=of_table.watch, daemon=True)
+    with journal.lock(folder):
         watching.start()
         watching.join(2)
         assert watching.is_alive()

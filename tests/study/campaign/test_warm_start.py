@@ -241,10 +241,9 @@ def test_a_warm_process_that_is_killed_loses_no_run(private_fork, laboratory, mo
     monkeypatch.syspath_prepend(Path.cwd())
     slow = vary(RUN, model=Choice("slow", "slow:Net", {}), epochs=20)
     runs = {name: vary(slow, seed=seed) for seed, name in enumerate(["one", "other"])}
-    save = ["--checkpoint-minutes", "0.001"]
     laboratory.data()
     clients = {
-        name: private_fork(TRAIN, *laboratory.arguments(run, name), *save)
+        name: private_fork(TRAIN, *laboratory.arguments(run, name, save_every=0.06))
         for name, run in runs.items()
     }
     for name in runs:

@@ -74,7 +74,7 @@ studies:
     against: alone
     seeds: [0]
   chosen:
-    {datasets: [made], folds: 3, models: [swept], select: 2, halving: 2, metrics: [accuracy]}
+    {datasets: [made], folds: 3, models: [swept], select: 2, metrics: [accuracy]}
 """)
 LEFT_OUT = object()
 STRANGE = [
@@ -208,15 +208,9 @@ def test_quoted_labels_stay_texts(tmp_path):
         ("install.py --help", "library, run, rivals, frameworks, export, notebook, test"),
         ("train.py --model=lenet --workers=4", "--workers: found 4; serial takes only one"),
         ("train.py --model=lenet --config=no.yaml", "No such file or directory: 'no.yaml'"),
-        ("train.py --model=lenet --timeout=0", "--timeout: found 0; expected more than 0"),
-        ("train.py --model=lenet --timeout=nan", "--timeout: found nan"),
-        ("train.py --settings={}", "--settings: not the settings of a run"),
-        ("train.py --settings=[", "--settings: not the settings of a run"),
-        ("train.py --model=lenet --data=nowhere", "nowhere holds no prepared dataset"),
-        ("train.py --model=lenet --fold-of=nowhere", "No such file or directory: 'nowhere'"),
-        ("train.py --model=lenet --epochs=1 --recipe=nowhere", ""),
-        ("train.py --model=lenet --output=/proc/nowhere", "/proc/nowhere"),
-        ("train.py --model=lenet --checkpoints=/dev/null", "/dev/null"),
+        ("train.py --job=no.json", "No such file or directory: 'no.json'"),
+        ("train.py --job=damaged.json", "damaged.json"),
+        ("train.py", "--model is missing"),
         ("train.py --model=lent", "unknown model 'lent'"),
         ("train.py --model=lenet --strategy=nix", "unknown strategy 'nix'; known: serial"),
     ],
@@ -225,6 +219,7 @@ def test_what_a_program_does_not_take_is_told_in_a_line(tmp_path, command, said)
     name, *flags = command.split()
     of_name = train_program() if name == "train.py" else program(name.removesuffix(".py"))
     command = [*of_name, *flags]
+    (tmp_path / "damaged.json").write_text("[")
     run = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, text=True, capture_output=True)
     assert "Traceback" not in run.stdout + run.stderr
     assert said in (run.stdout if "--help" in flags else run.stderr)

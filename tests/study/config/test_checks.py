@@ -73,7 +73,6 @@ MISTAKES = [
     ("studies.first.select", 1, "found 1; expected a whole number"),
     ("studies.first.select", 200, "leaves 116 samples to train on; expected at most as many"),
     ("studies.first.select", 2, "nothing to choose from.* has a list or a range"),
-    ("studies.first.halving", 2, "needs `select`"),
     ("studies.first.fold", 3, "unknown key.*did you mean folds"),
     ("studies.first.folds", 1, "found 1; expected a whole number from 2, or 'test'"),
     ("studies.first.folds", 175, "found 175; the smallest class of 'digits' has 174 samples"),
@@ -128,7 +127,6 @@ CONFLICTS = {
     "studies: {first: {select: 2, train_sizes: [99]}}": (
         "select: conflicts with `train_sizes`; remove one"
     ),
-    "studies: {first: {select: 2, strategies: [auto]}}": "select: conflicts with `strategies:",
     "studies: {first: {threads_per_worker: [2]}}": (
         "studies.first.workers: ddp with 2 workers x 2 threads needs 4 cores.*; "
         "this invocation has 3; give it --cores 4"

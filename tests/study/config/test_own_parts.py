@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import DDP, RUN, same_weights, save_after_each_epoch, using, vary
+from conftest import DDP, RUN, same_weights, stop_after, using, vary
 from hypothesis import given
 from hypothesis import strategies as st
 from test_several_numbers import FRAME, run_on
@@ -79,7 +79,7 @@ def module(tmp_path, monkeypatch):
 
 @pytest.fixture
 def own_run(module):
-    return vary(RUN, **grid.training("mine", ENTRY | PLAINEST, RUN.dataset, {}))
+    return vary(RUN, **grid.training({"models": {"mine": ENTRY | PLAINEST}}, "mine", RUN.dataset))
 
 
 PLAINEST = {"precision": "fp32", "memory_format": "contiguous"}
@@ -150,8 +150,7 @@ def test_a_function_can_be_the_loss_of_numbers(module, tmp_path, laboratory):
 def test_a_resumed_run_draws_the_same(own_run, laboratory, monkeypatch):
     run = vary(own_run, epochs=4)
     _, weights = laboratory.trained(run, "whole")
-    save_after_each_epoch(monkeypatch)
-    laboratory.trained(vary(run, stop_after=2))
+    stop_after(monkeypatch, laboratory, run, epochs=2)
     metrics, resumed = laboratory.trained(run)
     assert metrics["resumed"] == 1
     assert same_weights(weights, resumed)
@@ -185,7 +184,9 @@ def test_a_mistake_is_one_line(module, change, said):
     ],
 )
 def test_what_does_not_fit_is_found_in_a_trial(module, change, problem, place):
-    run = vary(RUN, **grid.training("mine", ENTRY | PLAINEST | change, RUN.dataset, {}))
+    run = vary(
+        RUN, **grid.training({"models": {"mine": ENTRY | PLAINEST | change}}, "mine", RUN.dataset)
+    )
     metadata = registry.metadata(run.dataset)
     with pytest.raises(trials.UnfitPartError, match=problem) as caught:
         trials.tried_out(run, metadata.shape, metadata.task, [DDP])
@@ -219,7 +220,7 @@ def test_a_loss_that_keeps_something_is_refused_and_a_sum_is_taken_by_one_worker
     metadata = registry.metadata(RUN.dataset)
     for loss, problem in (("Learned", "it keeps weight"), ("summed", None)):
         entry = ENTRY | PLAINEST | {"loss": {"import": f"parts_of_mine:{loss}"}}
-        run = vary(RUN, **grid.training("mine", entry, RUN.dataset, {}))
+        run = vary(RUN, **grid.training({"models": {"mine": entry}}, "mine", RUN.dataset))
         said = trials.answer(run, metadata.shape, metadata.task, [RUN.strategy])
         assert (problem is None) == (said["problem"] is None), said
         assert problem is None or problem in said["problem"]

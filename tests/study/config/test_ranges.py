@@ -57,9 +57,21 @@ def test_the_order_in_which_keys_are_written_decides_nothing():
 @pytest.mark.parametrize("ends", [(0.1, 0.11), (0.9, 0.99), (0.5, 1.0), (0.98, 1.01)])
 def test_all_values_of_a_narrow_range_can_be_drawn(ends):
     narrow = ranges.Range(*ends, is_log=True)
-    drawn = ranges.sobol([narrow], narrow.count, 0)
-    assert len({*drawn}) == narrow.count
-    assert {(ends[0],), (ends[1],)} <= {*drawn}
+    drawn = [value for (value,) in ranges.draw([swept(narrow)], 2000)]
+    assert len({*drawn}) == len(drawn) >= 10 ** (ranges.DIGITS - 2)
+    width = ends[1] - ends[0]
+    assert min(drawn) - ends[0] < width / 90 and ends[1] - max(drawn) < width / 90
+
+
+class Axis:
+    """In the place of a ranges.Swept, whose axis is read from a config."""
+
+    def __init__(self, axis, path):
+        self.axis, self.path = axis, path
+
+
+def swept(axis, place=0):
+    return Axis(axis, (f"key{place}",))
 
 
 axis = st.one_of(
@@ -72,9 +84,10 @@ axis = st.one_of(
 
 @given(st.lists(axis, min_size=1, max_size=4), st.integers(1, 40), st.integers(0, 9))
 def test_candidates_differ_however_few_there_are(axes, count, seed):
-    count = min(count, math.prod(axis.count for axis in axes))
-    candidates = ranges.sobol(axes, count, seed)
-    assert len({*map(repr, candidates)}) == count
+    most = min(count, math.prod(axis.count for axis in axes))
+    listed = [swept(axis, place) for place, axis in enumerate(axes)]
+    candidates = ranges.draw(listed, {"count": count, "seed": seed})
+    assert len({*map(repr, candidates)}) == len(candidates) == most
     for axis, values in zip(axes, zip(*candidates, strict=True), strict=True):
         if isinstance(axis, ranges.Range):
             assert all(axis.least <= value <= axis.most for value in values)
@@ -157,12 +170,3 @@ def test_a_wrong_range_brings_no_second_finding():
     config = {"models": yaml.safe_load(entry), "studies": {"first": study}}
     (found,) = checks.findings(schema.defaults() | config)
     assert "expected the first to be less than the second" in found
-
-
-def test_a_trial_that_a_study_names_is_refused():
-    from test_search import CONFIG  # which imports from here
-
-    text = CONFIG.replace("models: [mlp]", "models: [mlp, mlp-trial1]", 1)
-    assert text != CONFIG
-    found = checks.findings(schema.defaults() | yaml.safe_load(text), (), 2, 1)
-    assert any("mlp-trial1 is a trial of a search" in line for line in found), found

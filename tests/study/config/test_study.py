@@ -182,7 +182,7 @@ studies:
     folder = results_folder.ResultsFolder("results/mine")
     table = grid.expand(expanded)
     part = Study(expanded, table, folder, "chosen").config_part
-    assert set(part) == {"datasets", "models", "schedules", "studies", "precision", "memory_format"}
+    assert set(part) == {"datasets", "models", "schedules", "studies", "memory_format"}
     assert set(part["schedules"]) == {"slow"}
     page = yaml.safe_dump(part, sort_keys=False)
     again = grid.expand(sweeps.expanded(schema.defaults() | yaml.safe_load(page)))
@@ -193,6 +193,5 @@ studies:
         "datasets": {"small": {"name": "digits"}},
         "models": {"other": config["models"]["other"]},
         "studies": {"alone": config["studies"]["alone"]},
-        "precision": "fp32",
         "memory_format": "contiguous",
     }

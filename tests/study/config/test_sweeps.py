@@ -1,19 +1,17 @@
 """Lists in a model's entry, and the choice between their candidates inside of each fold."""
 
+import dataclasses
 import itertools
 import json
-import shutil
 from functools import partial
-from math import inf, prod
+from math import prod
 from pathlib import Path
-from statistics import fmean
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 import yaml
-from conftest import same_weights
 from hypothesis import given
 from hypothesis import strategies as st
 from project import copy
@@ -21,16 +19,16 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.datasets import load_digits
 from sklearn.model_selection import GridSearchCV, StratifiedKFold
 
-from allcores.files import read_json, write_json
+from allcores.files import write_json
 from allcores.loop.sharding import shards, shuffled
-from allcores_study.analysis import selection, writing
-from allcores_study.analysis.study import Study, log_of_failure
-from allcores_study.config import candidates, grid, ranges, schema, sweeps
+from allcores_study.analysis import writing
+from allcores_study.analysis.study import Study
+from allcores_study.config import grid, ranges, schema, sweeps
 from allcores_study.data import folds
 from allcores_study.datasets import digits
 from allcores_study.records import run_files
 from allcores_study.records.results_folder import ResultsFolder
-from allcores_study.records.run_files import RunFolder
+from allcores_study.training import choosing
 
 CONFIG = """
 models:
@@ -105,8 +103,13 @@ def test_a_selection_is_scikit_learns_nested_cross_validation(tmp_path):
         assert np.argmax(of_fold["score"]) == np.argmax(scores) == np.argmax(of_fold["chosen"])
         assert runs["accuracy"].iloc[fold] == pytest.approx(score, abs=2e-3)
     # Each candidate on two inner folds of each fold, and the final runs.
-    trained = run_files.below(project.results)
+    trained = run_files.below(project.results / "runs")
     assert len(trained) == len(RATES) * OUTER * INNER + OUTER
+    left = {False: set(), True: set()}  # by whether it is an inner run
+    for run in trained:
+        names = {file.name for file in run.iterdir() if not file.name.startswith("made.")}
+        left["_inner" in str(run)] |= names
+    assert left == {False: set(run_files.RUN_FILES), True: {run_files.METRICS}}
     said = (results / "verdict.rst").read_text()
     assert "* mlp: one of 3 candidates was chosen for each fold and seed, on the" in said
     assert "mlp: choosing took" in said
@@ -117,8 +120,8 @@ def test_a_selection_is_scikit_learns_nested_cross_validation(tmp_path):
     project.edit("mine.yaml", "0.03]", "0.03, 0.01]")
     project.configure(lambda config: config.update(runs_per_job=1))
     planned = project.planned()
-    assert planned["train"] == OUTER * INNER
-    assert planned["select_candidate"] == OUTER
+    # The inner runs of the new one, and the final runs, which choose anew.
+    assert planned["train"] == OUTER * INNER + OUTER
     project.config.write_text(config)
     assert project.trains() == 0
 
@@ -162,12 +165,11 @@ deep: {name: mlp, hidden: [[16], [16, 8]], batch_size: 8, epochs: 1, optimizer: 
 def test_candidates_are_drawn_from_grids_of_any_size(sizes, count, seed):
     """Also of 10^22 of them, which no machine has room for."""
     total = prod(sizes)
-    count = min(count, total)
     axes = [ranges.Swept((f"key{n}",), list(range(size))) for n, size in enumerate(sizes)]
     drawn = ranges.draw(axes, {"count": count, "seed": seed})
-    assert len(set(drawn)) == count
-    assert drawn == sorted(drawn), "in the order of the grid"
+    assert len(set(drawn)) == len(drawn) == min(count, total)
     assert drawn == ranges.draw(axes, {"count": count, "seed": seed})
+    assert drawn[: count // 2] == ranges.draw(axes, {"count": count // 2, "seed": seed})
     if total <= 100:
         every = list(itertools.product(*(range(size) for size in sizes)))
         assert ranges.draw(axes, None) == every
@@ -187,21 +189,29 @@ def test_some_of_a_grid_are_drawn_by_a_seed():
 
 def test_a_candidate_that_diverges_is_not_chosen(tmp_path):
     inner = {"first": [0.5, 0.7], "worse": [0.4, 0.5], "lost": [0.9, None], "equal": [0.7, 0.5]}
-    assert selection.choose({"only": []}) == {"kept": ["only"], "candidates": {}}
-    folders = {}
+    folder = ResultsFolder(str(tmp_path))
+    (one, *_) = grid.expand(sweeps.expanded(yaml.safe_load(CONFIG))).selections.values()
+    paths = {}
     for label, scores in inner.items():
-        folders[label] = [RunFolder(tmp_path / f"{label}{n}") for n in range(len(scores))]
-        for folder, score in zip(folders[label], scores, strict=True):
-            folder.place.mkdir()
-            record = {"accuracy": score, "diverged": score is None, "cpu_seconds": 1.5}
-            write_json(folder.place / "metrics.json", record | {"epochs": []})
-    choice = selection.choose(folders)
-    assert choice["kept"] == ["first"]
-    assert selection.choose(folders, keeps=4)["kept"] == ["first", "equal", "worse"]
-    assert choice["candidates"]["lost"]["mean"] is None
-    assert choice["candidates"]["first"]["core_seconds"] == 3.0
-    with pytest.raises(ValueError, match="diverged, or have no accuracy: lost, gone"):
-        selection.choose({"lost": folders["lost"], "gone": folders["lost"]})
+        paths[label] = [f"{label}{place}" for place in range(len(scores))]
+        for path, score in zip(paths[label], scores, strict=True):
+            Path(folder.run(path)).mkdir(parents=True)
+            record = {"scores": {"accuracy": score}, "cpu_seconds": 1.5, "epochs": [{}, {}]}
+            write_json(folder.metrics(path), record)
+
+    def choose(labels):
+        final = dict.fromkeys(labels, next(iter(one.final.values())))
+        asked = dataclasses.replace(one, inner={k: paths[k] for k in labels}, final=final)
+        return choosing.choose(asked, folder)
+
+    assert choose(inner) == "first"
+    found = folder.choice_made(one.path)
+    assert found["chosen"] == "first"
+    assert found["candidates"]["lost"]["mean"] is None
+    expected = {"scores": [0.5, 0.7], "mean": 0.6, "epochs": 2, "core_seconds": 3.0}
+    assert found["candidates"]["first"] == expected
+    with pytest.raises(ValueError, match="diverged, or have no accuracy: lost"):
+        choose(["lost"])
 
 
 def test_the_held_out_part_has_no_say():
@@ -212,7 +222,7 @@ def test_the_held_out_part_has_no_say():
     assignable = folds.Assignable(labels)
     info = {"train": len(labels), "shape": [len(labels)]}
     for selected in table.selections.values():
-        final = [table.runs[path] for path in selected.final.values()]
+        final = list(selected.final.values())
         (held_out,) = {
             tuple(folds.split(info, folds.of_run(run, assignable), run.held_out_fold, None, 0)[1])
             for run in final
@@ -227,130 +237,67 @@ def test_the_held_out_part_has_no_say():
     }
 
 
-@pytest.mark.parametrize(
-    ("count", "factor", "counts"),
-    [(9, 3, [9, 3]), (10, 3, [10, 4, 2]), (3, 3, [3]), (16, 2, [16, 8, 4, 2]), (9, inf, [9])],
-)
-def test_one_candidate_in_so_many_goes_on(count, factor, counts):
-    assert candidates.rung_counts(count, factor) == counts
-
-
-HALVING = """
+DIVERGING = """
 models:
   mlp:
-    {hidden: [8], batch_size: 16, epochs: 4,
-     optimizer: {name: sgd, lr: [0.001, 0.5, 0.01, 0.1]}}
+    {hidden: [8], batch_size: 16, epochs: 2, optimizer: {name: sgd, lr: [0.001, 0.1]}}
 datasets:
-  tiny: {name: synthetic, count: 300, test: 0, size: 8, classes: 10}
+  tiny: {name: synthetic, count: 100, test: 0, size: 8, classes: 3}
 studies:
-  nested: {datasets: [tiny], folds: 2, models: [mlp], schedules: [cosine], select: 2, halving: 2}
-precision: fp32
-memory_format: contiguous
+  nested: {datasets: [tiny], folds: 2, models: [mlp], select: 2}
 runs_per_job: 1
 """
 
 
 @pytest.fixture(scope="module")
-def halved(tmp_path_factory):
-    project = copy(tmp_path_factory.mktemp("halved"))
-    project.config.write_text(HALVING)
+def chosen(tmp_path_factory):
+    project = copy(tmp_path_factory.mktemp("chosen"))
+    project.config.write_text(DIVERGING)
     project.call()
     return project
 
 
-def test_halving_goes_on_with_the_best_from_where_they_were(halved, tmp_path):
-    """As if all had been trained to the end, and half of them forgotten halfway."""
-    whole = copy(tmp_path)
-    whole.config.write_text(HALVING.replace("halving: 2", "exclusive: true, curves: true"))
-    whole.call("results/mine/studies/nested/accuracy_table.html")
-    trials = pd.read_csv(halved.results / "studies" / "nested" / "candidates.csv")
-    runs = pd.read_csv(halved.results / "studies" / "nested" / "runs.csv")
-    table = grid.expand(sweeps.expanded(yaml.safe_load(HALVING)))
-    for fold, selected in enumerate(table.selections.values()):
-        scores = {label: curve(whole, paths) for label, paths in selected.inner.items()}
-        best = sorted(scores, key=lambda label: -scores[label][1])[:2]
-        of_fold = trials[trials["split"] == f"fold {fold} of 2"].set_index("candidate")
-        for label, one in of_fold.iterrows():
-            assert one["epochs"] == (4 if label in best else 2)
-            assert one["score"] == scores[label][int(one["epochs"]) - 1]
-            for path in selected.inner[label] if label in best else ():
-                log = Path(log_of_failure(ResultsFolder(str(halved.results)), table.runs[path]))
-                assert "resumed after epoch 2 of 4" in log.read_text()
-                assert same_weights(*(weights(project, path) for project in (halved, whole)))
-        chosen = max(best, key=lambda label: scores[label][3])
-        assert list(of_fold.index[of_fold["chosen"]]) == [chosen]
-        accuracy = metrics(whole, selected.final[chosen])["accuracy"]
-        assert runs["accuracy"][runs["split"] == f"fold {fold} of 2"].item() == accuracy
-    assert not list((halved.results / "checkpoints").rglob("*.allcores"))
-    assert halved.planned() == {}
-    methods = (halved.results / "studies" / "nested" / "report.html").read_text()
-    assert "successive halving with 2 rungs" in methods
-
-
-def metrics(project, path):
-    return read_json(project.results / "runs" / path / "metrics.json")
-
-
-def weights(project, path):
-    return torch.load(project.results / "runs" / path / "weights.pt")
-
-
-def curve(project, paths):
-    """The mean accuracy of some runs after each epoch."""
-    of_runs = [[one["accuracy"] for one in metrics(project, path)["epochs"]] for path in paths]
-    return [fmean(accuracies) for accuracies in zip(*of_runs, strict=True)]
-
-
-def test_a_damaged_choice_between_the_last_candidates_is_made_again(halved):
-    """Although the choice before it, whose output it waits for, is not rebuilt."""
-    (file, _) = sorted((halved.results / "selections").rglob("nall_seed0.json"))
+@pytest.mark.parametrize("how", ["gone", "cut", "edited"])
+def test_a_choice_that_is_not_what_was_chosen_is_made_again(chosen, how):
+    (file, _) = sorted((chosen.results / "selections").rglob("nall_seed0.json"))
     whole = file.read_text()
-    file.write_text(whole[:100])
-    assert halved.planned()["select_candidate"] == 1
+    file.unlink()
+    if how != "gone":
+        file.write_text(whole[:100] if how == "cut" else whole.replace("lr0.1", "lr0.001"))
+    assert chosen.planned()["train"] == 1
+    assert chosen.planned("--forcerun", "train")["train"] > 1
     file.write_text(whole)
+    assert chosen.planned() == {}
 
 
-def test_a_report_does_without_a_choice_that_was_not_made(halved, monkeypatch):
-    monkeypatch.chdir(halved.folder)
+def test_a_lost_inner_run_is_trained_and_chosen_by_again(chosen, tmp_path):
+    project = chosen.copied(tmp_path / "copy")
+    next(file for file in project.results.rglob("metrics.json") if "_inner" in str(file)).unlink()
+    assert project.planned()["train"] == 2
+    assert "2 runs trained" in project.call()
+    assert project.planned() == {}
+
+
+def test_a_report_does_without_a_run_that_is_not_there(chosen, tmp_path, monkeypatch):
+    project = chosen.copied(tmp_path / "copy")
+    monkeypatch.chdir(project.folder)
     folder = ResultsFolder("results/mine")
-    config = sweeps.expanded(schema.defaults() | yaml.safe_load(HALVING))
+    config = sweeps.expanded(schema.defaults() | yaml.safe_load(DIVERGING))
     table = grid.expand(config)
-    (first, _) = table.selections.values()
-    whole = Path(folder.selection(first.path)).read_text()
-    Path(folder.selection(first.path)).unlink()
+    (first, _) = table.selections
+    Path(folder.metrics(first)).unlink()
     study = Study(config, folder.without_missing(table), folder, "nested")
     writing.write(study, "snakemake", lambda _: pd.DataFrame(columns=["importance"]))
     missing = pd.read_csv(folder.csv("nested", "missing"))
-    assert list(missing["run"]) == [first.path]
+    assert list(missing["run"]) == [first]
     assert len(pd.read_csv(folder.csv("nested", "runs"))) == 1
-    Path(folder.selection(first.path)).write_text(whole)
 
 
-def test_a_lost_result_of_a_higher_rung_is_noticed_and_no_checkpoint_stays(halved):
-    records = list((halved.results / "runs").rglob("metrics.json"))
-    whole = [file for file in records if "_inner" in str(file) and "_after" not in str(file)]
-    whole[0].unlink()
-    assert halved.trains() == 1
-    # A choice says of itself by what it was made, whatever Snakemake remembers.
-    shutil.move(halved.folder / ".snakemake", halved.folder / "records")
-    config = halved.config.read_text()
-    halved.edit("mine.yaml", "halving: 2", "halving: 2, metrics: [log_loss]")
-    assert halved.planned()["select_candidate"] >= 2
-    halved.config.write_text(config)
-    shutil.rmtree(halved.folder / ".snakemake")
-    shutil.move(halved.folder / "records", halved.folder / ".snakemake")
-    # Rungs that are new begin again where the run that they are part of is done.
-    halved.edit("mine.yaml", "0.1]", "0.1, 0.2, 0.3]")
-    halved.call("results/mine/studies/nested/accuracy_table.html")
-    assert not list((halved.results / "checkpoints").rglob("*.allcores"))
-
-
-def test_it_is_told_when_all_candidates_diverge(tmp_path):
+@pytest.mark.parametrize("per_job", [1, 9])
+def test_it_is_told_when_all_candidates_diverge(tmp_path, per_job):
     project = copy(tmp_path)
-    project.config.write_text(
-        HALVING.replace("[0.001, 0.5, 0.01, 0.1]", "[1.0e+29, 1.0e+30, 2.0e+30]")
-    )
+    config = DIVERGING.replace("[0.001, 0.1]", "[1.0e+29, 1.0e+30]")
+    project.config.write_text(config.replace("per_job: 1", f"per_job: {per_job}"))
     said = project.call(expect=1)
-    assert "select_candidate.py: all candidates diverged, or have no accuracy: mlp-lr1e_29" in said
+    assert "all candidates diverged, or have no accuracy: mlp-lr1e_29, mlp-lr1e_30" in said
     assert "Traceback" not in said
-    assert not list((project.results / "checkpoints").rglob("*.allcores"))

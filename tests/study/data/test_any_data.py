@@ -15,17 +15,16 @@ from sklearn import metrics
 
 from allcores_study.analysis import measures
 from allcores_study.config import registry
-from allcores_study.config.run import AUTO, Choice
+from allcores_study.config.run import Choice
 from allcores_study.data import storage
 from allcores_study.data.batches import Batches
 from allcores_study.data.scaling import Scaling
 from allcores_study.datasets import npz, table
-from allcores_study.planning import measuring, preflight, trials
-from allcores_study.planning.workload import Sizes
+from allcores_study.planning import preflight, trials
 from allcores_study.serving import samples
 from allcores_study.serving.predictor import Predictor
 from allcores_study.tasks.base import usual
-from allcores_study.training import losses, recipes
+from allcores_study.training import losses
 
 MSE = Choice("MSELoss", "MSELoss", {})
 PLAIN = {"crop": 0, "flip": False}
@@ -353,12 +352,6 @@ def test_whole_numbers_can_be_left_as_they_are(tmp_path, laboratory, monkeypatch
     laboratory.trained(run)
     scaling = Scaling.of(storage.open_dataset(laboratory.data(choice)), np.arange(20))
     assert (scaling.mean.tolist(), scaling.std.tolist()) == ([0] * 7, [1] * 7)
-    auto = vary(run, threads_per_worker=1, precision="fp32", memory_format=AUTO)
-    recipes.calibrate(auto, laboratory.data(choice), 1, tmp_path / "recipe.json")
-    sizes = Sizes.of(auto, laboratory.data(choice))
-    assert sizes.examples == metadata.examples == Sizes.of(auto, tmp_path).examples
-    measuring._write_samples(tmp_path / "written", sizes, 5, 3)
-    assert storage.open_dataset(tmp_path / "written").inputs[4].tolist() == ends[0].tolist()
     predictor = Predictor(laboratory.folder / "run")
     with pytest.raises(ValueError, match="its model does not accept these samples"):
         predictor.scores(np.full((1, 7), 79, np.float32))

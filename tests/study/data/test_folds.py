@@ -173,7 +173,7 @@ def test_inner_folds_of_too_few_groups_are_told_before_anything_starts(tmp_path)
         for text in problems(tmp_path, {"folds": 3, "select": 3}, **options)
         if "nothing to choose" not in text
     ]
-    assert "of the 3 groups of 'it', 3 folds leave too few" in said
+    assert "the folds of 'it' leave too few groups for so many inner folds" in said
     assert len(problems(tmp_path, {"folds": 3, "select": 2}, **options)) == 1
 
 

@@ -157,7 +157,7 @@ def test_a_model_that_reads_arguments_draws_from_numpy_or_gives_float64_is_repor
     np.savez(tmp_path / "rows.npz", inputs=random.normal(size=(40, 5)).astype("f4"), labels=labels)
     project.config.write_text(CONFIG)
     project.call()
-    runs = {run.path: run_files.metrics(run) for run in run_files.below(project.results)}
+    runs = {str(run): run_files.metrics(run) for run in run_files.below(project.results)}
     assert len(runs) == 6
     for path, run in runs.items():
         assert run["parameters"] == (5 + 1) * 4 + (4 + 1) * 2, "--cores is its own argument"

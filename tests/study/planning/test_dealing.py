@@ -13,8 +13,6 @@ def runs_of(*models):
     config = schema.defaults() | {
         "models": dict.fromkeys(models, entry),
         "studies": {"a": study},
-        "precision": "fp32",
-        "memory_format": "contiguous",
     }
     return list(grid.expand(config).runs.values())
 

@@ -13,14 +13,15 @@ import yaml
 from project import Project, copy
 from snakemake.iocontainers import Wildcards
 
-from allcores.files import read_json, sha256, write_json
+from allcores.files import read_json, sha256
 from allcores_study.analysis import collect
 from allcores_study.campaign.run_jobs import RunJobs
 from allcores_study.config import grid, schema
 from allcores_study.config.run import Conditions
 from allcores_study.data import folds, storage
 from allcores_study.planning.estimate import Estimates
-from allcores_study.records.results_folder import RUN_FILES, ResultsFolder
+from allcores_study.records.results_folder import ResultsFolder
+from allcores_study.records.run_files import RUN_FILES
 from allcores_study.watching.ledger import Ledger
 
 ARRAYS = """
@@ -88,14 +89,15 @@ class Decisions:
     def __init__(self, project):
         config = schema.defaults() | yaml.safe_load(project.config.read_text())
         table, folder, self.told = grid.expand(config), ResultsFolder("results/mine"), []
-        ledger = Ledger(config, table, folder, most_cores=2, tell=self.told.append)
+        ledger = Ledger(config, table, folder, tell=self.told.append)
         call = SimpleNamespace(
             **{"config": config, "table": table, "folder": folder, "ledger": ledger},
-            **{"is_main": True, "cores_of_a_run": None},
-            estimates=Estimates(table, folder, 2, False),
+            **{"is_main": True, "local_cores": None, "workflow": None},
+            estimates=Estimates(table, folder, is_forked=False),
         )
         runs = RunJobs(call)
-        self.runs = {path for path in table.runs if not ledger.are_valid([path])}
+        runs.is_forced = False
+        self.runs = {path for path in table.runs if not ledger.is_valid(path)}
         asked_for = set(map(ledger.run, self.runs))
         for run in table.runs.values():
             asked_for |= {*ledger.data(run), *runs.inputs(Wildcards(fromdict=run.wildcards))}
@@ -188,28 +190,6 @@ def test_other_folds_in_the_place_of_a_file_are_noticed(project, count, inner, s
     assert decisions.runs == set()
 
 
-@pytest.mark.parametrize("how", HOW)
-def test_a_damaged_recipe_trains_nothing_and_is_measured_for_what_trains(project, how):
-    (recipe,) = (project.results / "recipes").rglob("*.json")
-    spoil(recipe, how)
-    decisions = Decisions(project)
-    assert decisions.runs == set()
-    assert decisions.made == set(), "as nothing is trained"
-    shutil.rmtree(project.results / "runs")
-    stem = recipe.relative_to(project.folder).with_suffix("")
-    assert Decisions(project).made == {str(stem)}
-
-
-def test_results_with_another_recipe_than_is_fastest_now_are_trained_again(project):
-    (recipe,) = (project.results / "recipes").rglob("*.json")
-    content = read_json(recipe)
-    (timing, *_) = content["timings"]
-    other = {"fp32": "bf16", "bf16": "fp32"}[timing["precision"]]
-    content["timings"] = [timing | {"precision": other}]
-    write_json(recipe, content)
-    assert len(Decisions(project).runs) == 2
-
-
 @pytest.mark.parametrize("how", ["flip", "hide", "cut", "folder"])
 @pytest.mark.parametrize("name", RUN_FILES)
 def test_a_damaged_result_is_trained_again(project, name, how):
@@ -219,22 +199,12 @@ def test_a_damaged_result_is_trained_again(project, name, how):
     assert {Path(path).parts[-2] for path in Decisions(project).runs} == {file.parts[-3]}
 
 
-def test_results_of_an_earlier_version_are_trained_again_with_one_sentence(project):
-    for file in (project.results / "runs").rglob("metrics.json"):
-        content = read_json(file)
-        del content["made_of"]
-        write_json(file, content)
-    decisions = Decisions(project)
-    assert len(decisions.runs) == 2
-    assert all("an earlier version of allcores" in text for text in decisions.told)
-
-
 def test_a_run_is_trained_again_whatever_is_left_of_it(project):
     first, second = sorted((project.results / "runs").rglob("metrics.json"))
-    second.with_name("utilisation.csv").unlink()
+    second.with_name("predictions.parquet").unlink()
     planned = project.planned()
     assert (planned["train"], planned["report_first"]) == (1, 1)
-    for file in (first, first.with_name("epochs.csv"), first.with_name("weights.pt")):
+    for file in (first, first.with_name("weights.pt")):
         file.write_text("damaged")
     second.unlink()
     assert "2 runs trained" in project.call("--until", "train")
@@ -302,7 +272,7 @@ def test_results_of_another_run_are_refused(project):
     """Of other data, behind Snakemake's back; of other conditions; of damaged data."""
     table = grid.expand(yaml.safe_load(project.config.read_text()))
     run, folder = next(iter(table.runs.values())), ResultsFolder("results/mine")
-    read = functools.partial(collect.read, folder.run_files(run.path), run)
+    read = functools.partial(collect.read, Path(folder.run(run.path)), run)
     assert read(folder.dataset(""), Conditions())["train_samples"] == 20
     with pytest.raises(ValueError, match="different: exclusive"):
         read(folder.dataset(""), Conditions(exclusive=True))
@@ -335,18 +305,14 @@ def test_a_program_that_cannot_write_says_so_in_a_line(tmp_path):
     """As on a full disk."""
     project = copy(tmp_path)
     project.config.write_text(SWEEP)
-    choice = "selections/nested/tiny/mlp/constant/serial/w1t1/fold0of2/nall_seed0.json"
-    folds, recipe = "data/tiny/2folds_seed0_inner2.json", "recipes/tiny/mlp_all.json"
-    files = {"assign_folds.py": folds, "calibrate.py": recipe, "select_candidate.py": choice}
-    for programs in (("assign_folds.py", "calibrate.py"), ("select_candidate.py",)):
-        obstacles = [project.results / f"{files[program]}.part" for program in programs]
-        for obstacle in obstacles:
-            obstacle.mkdir(parents=True)
+    choice = "selections/tiny/mlp/constant/serial/w1t1/fold0of2/nall_seed0.json"
+    files = {"assign_folds.py": "data/tiny/2folds_seed0_inner2.json", "train": choice}
+    for program, file in files.items():
+        obstacle = project.results / f"{file}.part"
+        obstacle.mkdir(parents=True)
         said = project.call(expect=1)
-        for program in programs:
-            assert f"{program}: " in said
-            assert f"Is a directory: 'results/mine/{files[program]}.part'" in said
+        assert program in said
+        assert f"Is a directory: 'results/mine/{file}.part'" in said
         assert "Traceback" not in said
-        for obstacle in obstacles:
-            obstacle.rmdir()
-    project.call("--until", "select_candidate")
+        obstacle.rmdir()
+    project.call()

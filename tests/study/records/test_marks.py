@@ -1,19 +1,16 @@
 """Marks say to Snakemake what is there; and what it then says, and makes, is as anybody expects."""
 
-import itertools
 import os
 import re
 import time
-from collections import Counter
 
 import pytest
 import yaml
 from project import RUNS, copy
 
-from allcores_study.config import candidates, grid, schema, sweeps
-from allcores_study.records import marks, run_files
+from allcores_study.records import marks
 
-# Two folds of four small candidates, of which two go on after an epoch.
+# Two folds of four small candidates.
 SELECTING = """
 models:
   mlp:
@@ -21,7 +18,7 @@ models:
 datasets:
   tiny: {name: synthetic, count: 60, test: 0, size: 8, classes: 3}
 studies:
-  first: {datasets: [tiny], folds: 2, models: [mlp], select: 2, halving: 3}
+  first: {datasets: [tiny], folds: 2, models: [mlp], select: 2}
 precision: fp32
 memory_format: contiguous
 """
@@ -136,17 +133,15 @@ def test_all_jobs_of_a_selection_are_known_from_the_start(tmp_path):
     project = copy(tmp_path)
     project.config.write_text(SELECTING)
     planned = project.planned()
-    assert planned["select_candidate"] == 4, "two rungs in two folds"
+    assert planned["train_several"] >= 2, "the chosen runs after those that they compare"
     said = project.call()
     assert "Updating checkpoint dependencies" not in said
-    assert "30 missing" not in said
     done = steps(project)
     assert len({total for _, total in done}) == 1, "it stays the same while they are done"
     assert done[-1][0] == done[-1][1]
     assert project.planned() == {}
-    assert "select_candidate" in project.call("--rulegraph")
-    # 8 runs on the first rung of a fold, 4 on the second, and the final one.
-    assert "26 runs trained, 0 of them diverged; 0 missing" in said
+    # Four candidates on two inner folds of each of two folds, and the chosen runs.
+    assert "18 runs trained, 0 of them diverged; 0 missing" in said
 
 
 def test_one_more_candidate_trains_what_depends_on_it(tmp_path):
@@ -156,95 +151,36 @@ def test_one_more_candidate_trains_what_depends_on_it(tmp_path):
     project.call("--omit-from", "report_first")
     config["models"]["mlp"]["optimizer"]["lr"].append(1e-9)
     project.config.write_text(yaml.safe_dump(config))
-    # Two new ones on the first rung of each fold, which are worse than the others: who goes on is
-    # there, and so are the final runs.
-    assert "\n8 runs trained" in project.call("--omit-from", "report_first")
+    # Two new ones in each fold, and the chosen runs, which choose anew.
+    assert "\n10 runs trained" in project.call("--omit-from", "report_first")
     assert project.planned("--omit-from", "report_first") == {}
 
 
-def test_studies_that_may_choose_the_same_run_train_it_once(tmp_path):
-    """Two that select among the same candidates by other inner folds, and one that trains all."""
+def test_studies_that_compare_the_same_candidates_train_each_run_once(tmp_path):
+    """Two that select alike among them, and one that trains all."""
     project = copy(tmp_path)
     config = yaml.safe_load(SELECTING)
     config["models"]["mlp"]["hidden"] = [8]
     (first,) = config["studies"].values()
-    del first["halving"]
-    config["studies"] |= {"second": first | {"select": 3}}
+    config["studies"] |= {"second": first | {"curves": True}}
     config["studies"] |= {"all": {"datasets": ["tiny"], "folds": 2, "models": ["mlp"]}}
     project.config.write_text(yaml.safe_dump(config))
     said = project.call()
-    # Two candidates in two folds: two and three inner runs each, and each of them as it is.
-    assert "\n24 runs trained, 0 of them diverged; 0 missing" in said
+    # In two folds, two candidates: two inner runs each, each of them as it is, and the chosen one.
+    assert "\n14 runs trained, 0 of them diverged; 0 missing" in said
     assert project.planned() == {}
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ({}, {"models": ["mlp-hidden8-lr0.01", "mlp-hidden8-lr0.1"]}),
-        ({}, {"models": ["mlp-hidden16-lr0.1", "mlp-hidden8-lr0.01"]}),
-        ({"halving": 3}, {"halving": 2}),
-    ],
-    ids=["fewer candidates", "fewer, the first another one", "other rungs"],
-)
-def test_choices_that_overlap_train_each_run_once(tmp_path, one, other):
+@pytest.mark.parametrize("changes", [{"select": 3}, {"models": ["mlp-hidden8-lr0.01", "mlp"]}])
+def test_studies_that_choose_differently_are_refused(tmp_path, changes):
+    """The chosen runs have one path, that of the swept model."""
     project = copy(tmp_path)
     config = yaml.safe_load(SELECTING)
     study = config["studies"]["first"]
-    del study["halving"]
-    config["studies"] = {"first": study | one, "second": study | other}
+    config["studies"]["second"] = study | changes
     project.config.write_text(yaml.safe_dump(config))
-    said = project.call()
-    runs = len(run_files.below(project.results))
-    assert f"\n{runs} runs trained, 0 of them diverged; 0 missing" in said
-    assert project.planned() == {}
-
-
-@pytest.mark.parametrize("search", [{}, {"search": {"sampler": "tpe", "trials": 24, "at_once": 8}}])
-def test_rungs_that_train_equally_long_wait_for_each_other(tmp_path, search):
-    """Three rungs of an epoch each: what goes on to the third is in the slots of the second."""
-    project = copy(tmp_path)
-    config = yaml.safe_load(SELECTING)
-    rates = [0.01 * count for count in range(1, 17)]
-    config["models"]["mlp"] |= {"hidden": [8], "optimizer": {"name": "sgd", "lr": rates}}
-    if search:
-        config["models"]["mlp"] |= search | {"optimizer": {"name": "sgd", "lr": {"log": [0.01, 1]}}}
-    study = config["studies"]["first"] | {"halving": 2}
-    config["studies"] = {"first": study}
-    if not search:  # which one study makes
-        config["studies"] |= {"second": study | {"halving": 3}}
-    project.config.write_text(yaml.safe_dump(config))
-    assert project.planned()["report_first"] == 1
-
-
-@pytest.mark.parametrize("epochs", [3, 8, 9])
-@pytest.mark.parametrize("halvings", itertools.combinations((None, 2, 3, 4), 2))
-def test_no_run_is_in_slots_of_two_groups(epochs, halvings):
-    """Of two studies whose rungs differ, except for what one of them trains without a choice."""
-    config = schema.defaults() | yaml.safe_load(SELECTING)
-    rates = [0.01 * count for count in range(1, 18)]
-    optimizer = {"name": "sgd", "lr": rates}
-    config["models"]["mlp"] |= {"epochs": epochs, "hidden": [8], "optimizer": optimizer}
-    study = config["studies"]["first"]
-    del study["halving"]
-    config["studies"] = {
-        f"by{halving}": study | ({"halving": halving} if halving else {}) for halving in halvings
-    }
-    table = grid.expand(sweeps.expanded(config))
-    slots = [slot for choice in table.choices.values() for slot in choice.slots]
-    known = {
-        path
-        for last in table.selections.values()
-        for paths in last.rungs[0].inner.values()
-        for path in paths
-    }
-    found = Counter(
-        path
-        for rung in candidates.by_rung(slots, table.selections, table.runs)
-        for group in candidates.overlapping(rung, table.choices)
-        for path in {p for s in group for p in table.choices[s.choice].paths_possible(s).values()}
-    )
-    assert {path for path, count in found.items() if count > 1} <= known
+    said = project.call(expect=1)
+    assert "studies.second" in said and "Traceback" not in said
 
 
 def test_what_follows_from_forced_runs_is_made_again(tmp_path):
@@ -252,17 +188,6 @@ def test_what_follows_from_forced_runs_is_made_again(tmp_path):
     config = yaml.safe_load(SELECTING)
     config["runs_per_job"] = 1
     project.config.write_text(yaml.safe_dump(config))
-    assert "\n26 runs trained" in project.call("--omit-from", "report_first")
-    assert "\n26 runs trained" in project.call("--forcerun", "train")
+    assert "\n18 runs trained" in project.call("--omit-from", "report_first")
+    assert "\n18 runs trained" in project.call("--forcerun", "train")
     assert project.planned() == {}, "choices and report are of the new results"
-
-
-def test_results_without_marks_get_them(project):
-    """As results of an earlier version have none, which then cannot be forced."""
-    for mark in [*project.results.rglob("made.*[0-9a-f]"), *project.results.rglob("2folds*.*")]:
-        if mark.suffix != ".json":
-            mark.unlink()
-    assert project.planned("--forcerun", "prepare_dataset")["total"] == 2
-    project.call()
-    assert project.planned("--forcerun", "prepare_dataset")["prepare_dataset"] == 1
-    assert len(list((project.results / "runs").rglob("made.*"))) == RUNS

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, vary
+from conftest import ROOT, stop_after, vary
 from project import copy
 
 from allcores_study import programs
@@ -172,10 +172,10 @@ def test_a_run_records_the_modules_that_it_has_loaded(loading, laboratory, tmp_p
     assert set(fingerprint.changed(recorded)) == {"parts/scale.py", "parts/shift.py"}
 
 
-def test_a_run_does_not_go_on_with_edited_modules(loading, laboratory, tmp_path, capfd):
-    folder = laboratory.checkpoints("run")
-    laboratory.trained(vary(loading, stop_after=1))
-    assert folder.exists(), "another run goes on from it"
+def test_a_run_does_not_go_on_with_edited_modules(
+    loading, laboratory, tmp_path, monkeypatch, capfd
+):
+    stop_after(monkeypatch, laboratory, loading, epochs=1)
     (tmp_path / "parts" / "scale.py").write_text("ONE = 2\n")
     laboratory.trained(loading)
     assert "latest.allcores: parts/scale.py was edited" in capfd.readouterr().out

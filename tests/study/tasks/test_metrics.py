@@ -15,9 +15,7 @@ from allcores.files import read_json
 from allcores_study.analysis import comparison, metrics, tidy, wording
 from allcores_study.analysis.metrics import Metric
 from allcores_study.config import checks, grid, sweeps
-from allcores_study.records.results_folder import ResultsFolder
-from allcores_study.records.run_files import RunFolder
-from allcores_study.watching.ledger import Ledger
+from allcores_study.training import choosing
 
 TABLES = """
 models:
@@ -165,11 +163,11 @@ def test_predictions_that_were_edited_are_refused(laboratory):
     place = laboratory.folder / "run"
     record, file = read_json(place / "metrics.json"), place / "predictions.parquet"
     wanted = [Metric.of("macro_f1")]
-    assert 0 <= metrics.measured(record, RunFolder(place), wanted)["macro_f1"] <= 1
+    assert 0 <= metrics.measured(record, (place), wanted)["macro_f1"] <= 1
     predictions = pd.read_parquet(file)
     predictions.assign(predicted=predictions["true"]).to_parquet(file)
     with pytest.raises(ValueError, match="is not what the run wrote"):
-        metrics.measured(record, RunFolder(place), wanted)
+        metrics.measured(record, (place), wanted)
 
 
 def test_another_leading_metric_makes_choices_anew():
@@ -179,11 +177,8 @@ def test_another_leading_metric_makes_choices_anew():
     codes = set()
     for asked in (["log_loss"], ["roc_auc"], ["roc_auc", "brier"]):
         config["studies"] = {"first": study | {"metrics": asked}}
-        expanded = sweeps.expanded(config)
-        table = grid.expand(expanded)
-        ledger = Ledger(expanded, table, ResultsFolder("results/mine"))
-        choice = next(iter(table.choices.values()))
-        codes.add(ledger.folder.made_of_choice(choice, ledger.metric(choice)))
+        selection, *_ = grid.expand(sweeps.expanded(config)).selections.values()
+        codes.add(choosing.made_of(selection, {}))
     assert len(codes) == 2
 
 

@@ -13,13 +13,10 @@ from test_several_numbers import by_hand, run_on, standardised
 from test_stack import difference, stack
 
 from allcores_study.config.run import Choice
-from allcores_study.data import folds, labels, storage
+from allcores_study.data import folds, labels
 from allcores_study.datasets import npz, table
-from allcores_study.planning import measuring
-from allcores_study.planning.workload import Sizes
 from allcores_study.serving import output, samples
 from allcores_study.serving.predictor import Predictor
-from allcores_study.tasks.base import named
 
 ROWS = 90
 RANDOM = np.random.default_rng(0)
@@ -154,15 +151,6 @@ def test_what_cannot_be_scored_is_told(run, laboratory):
     np.savez(laboratory.folder / "new.npz", **arrays | {"labels": np.ones(4)})
     with pytest.raises(ValueError, match=r"expected answers of the shape .4, 2.; found"):
         samples.read(laboratory.folder / "new.npz", predictor)
-
-
-@pytest.mark.parametrize("task", ["multilabel", "regression"])
-def test_samples_of_a_measurement_are_of_the_task(tmp_path, task):
-    sizes = Sizes((3,), named(task, 2), 10, 2)
-    measuring._write_samples(tmp_path, sizes, 12, 10)
-    made = storage.open_dataset(tmp_path)
-    assert made.task == sizes.task
-    assert made.targets.shape == (12, 2)
 
 
 def test_a_study_of_labels_says_how_well_each_is_predicted(tmp_path):

@@ -18,7 +18,6 @@ from allcores_study.data.batches import Batches
 from allcores_study.datasets import image_masks, npz
 from allcores_study.planning import trials
 from allcores_study.records import run_files
-from allcores_study.records.run_files import RunFolder
 from allcores_study.serving import ensemble, output, samples
 from allcores_study.serving.predictor import Predictor
 from allcores_study.tasks import base as tasks
@@ -216,7 +215,7 @@ def test_the_best_and_the_worst_masks_are_drawn(channels, tmp_path, laboratory):
     images = np.repeat(IMAGES, channels, axis=1)
     run = run_on(tmp_path / "scenes", masks, images, epochs=4)
     laboratory.trained(run)
-    files = RunFolder(laboratory.folder / "run")
+    files = laboratory.folder / "run"
     frame = collect.predictions_of_all([(run_files.metrics(files), files)])
     mean_iou = analysis_metrics.Metric.of("mean_iou")
     facts = products.Facts("s", "serial", None, (), metrics=(mean_iou,))

@@ -13,7 +13,6 @@ from allcores_study.config import registry
 from allcores_study.config.run import Choice
 from allcores_study.planning import trials
 from allcores_study.records import run_files
-from allcores_study.records.run_files import RunFolder
 from allcores_study.serving import output, samples
 from allcores_study.serving.predictor import Predictor
 from allcores_study.training import models
@@ -94,7 +93,7 @@ def test_the_best_and_the_worst_are_drawn(run, laboratory, tmp_path, shape):
     name = "images" if len(shape) == 3 else "inputs"
     np.savez(tmp_path / "mine.npz", **{name: inputs})
     laboratory.trained(run)
-    files = RunFolder(laboratory.folder / "run")
+    files = laboratory.folder / "run"
     frame = collect.predictions_of_all([(run_files.metrics(files), files)])
     facts = products.Facts("s", "serial", None, ())
     drawn = products.load("reconstructions_figure").figure(frame, facts)

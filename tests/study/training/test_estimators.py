@@ -2,13 +2,12 @@
 
 import dataclasses
 import shutil
-import subprocess
 import sys
 
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import ENVIRONMENT, ROOT, same_weights, vary
+from conftest import same_weights, vary
 from sklearn import ensemble, linear_model, naive_bayes, neighbors
 from sklearn import metrics as sklearn_metrics
 from test_multilabel import FRAME as LABELLED
@@ -23,7 +22,7 @@ from allcores_study.planning import trials
 from allcores_study.records import fingerprint, identity, run_files
 from allcores_study.serving import samples
 from allcores_study.serving.predictor import Predictor
-from allcores_study.training import estimators, experiment
+from allcores_study.training import estimators, prepared
 
 FOREST = "sklearn.ensemble:RandomForestClassifier"
 ENTRY = {"import": FOREST, "n_estimators": 5}
@@ -47,7 +46,7 @@ CONFIG = {
 
 def estimator_run(dataset, path, **options):
     """The Run of an estimator on the first of three folds."""
-    fields = grid.training("mine", {"import": path} | options, dataset, {})
+    fields = grid.training({"models": {"mine": {"import": path} | options}}, "mine", dataset)
     return vary(dataset=dataset, **fields, folds=3, fold=0, schedule=grid.NO_SCHEDULE, seed=3)
 
 
@@ -158,7 +157,7 @@ def test_a_trained_one_predicts_new_samples(tmp_path, laboratory):
 def test_a_run_that_was_fitted_and_then_killed_is_not_fitted_again(laboratory, monkeypatch):
     run = estimator_run(Choice("wine", "wine", {}), FOREST, n_estimators=3)
     with monkeypatch.context() as patch:
-        patch.setattr(experiment, "save_weights", lambda *_: 1 / 0)
+        patch.setattr(prepared, "save_weights", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             laboratory.trained(run)
     monkeypatch.setattr(estimators.FittedEstimator, "fit", lambda *_: 1 / 0)
@@ -218,8 +217,6 @@ def test_none_in_a_list_of_values_is_swept_over():
         ({"n_jobs": 3}, {}, "models.forest.n_jobs: is set by `threads_per_worker`"),
         ({"random_state": 3}, {}, "models.forest.random_state: is set by `seeds`"),
         ({}, {"strategies": ["ddp"]}, "not ddp; list serial first, or set `baseline: serial`"),
-        ({}, {"strategies": ["auto"], "workers": None}, "`strategies: [auto]` is for networks"),
-        ({"max_depth": [2, 3]}, {"select": 2, "halving": 2}, "the estimator forest does not have"),
     ],
 )
 def test_what_has_no_meaning_is_refused(change, of_study, said):
@@ -290,7 +287,7 @@ def test_equal_probabilities_stay_equal_in_the_metrics(laboratory):
         inputs = in_float32(np.array(dataset.inputs), mine)
         own = neighbors.KNeighborsClassifier(**options).fit(inputs[mine], dataset.targets[mine])
         chances, true = own.predict_proba(inputs[held_out]), dataset.targets[held_out]
-        files = run_files.RunFolder(laboratory.folder / "run")
+        files = laboratory.folder / "run"
         names = ("roc_auc", "log_loss")
         measured = metrics.measured(
             run_files.metrics(files), files, [metrics.Metric.of(name) for name in names]
@@ -310,33 +307,6 @@ def test_what_needs_more_samples_than_a_trial_has_is_tried_with_more():
     assert trials.tried_out(run, metadata.shape, metadata.task)["seconds"] > 0
 
 
-SIGNS = """
-import subprocess, sys
-from types import SimpleNamespace
-from allcores_study.training import estimators
-
-beats = []
-with estimators._signs_of_life(SimpleNamespace(beat=beats.append)):
-    process = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdout=subprocess.PIPE)
-    process.stdout.readline()
-    before = len(beats)
-    process.wait()
-print(len(beats) - before)
-"""
-
-
-def signs_of(code):
-    """How often a process that has such a process below it is heard of, once that has begun."""
-    command = [sys.executable, "-c", SIGNS, f"import time; print(flush=True); {code}"]
-    options = {"cwd": ROOT / "scripts", "env": ENVIRONMENT, "text": True}
-    return int(subprocess.check_output(command, **options))
-
-
-def test_processes_of_joblib_are_signs_of_life():
-    assert signs_of("all(iter(lambda: time.process_time() < 3, False))") >= 1
-    assert signs_of("time.sleep(4)") <= 1, "only its start computes"
-
-
 CONFIDENT = [
     ("sklearn.naive_bayes:GaussianNB", {}, naive_bayes.GaussianNB),
     ("sklearn.linear_model:LogisticRegression", {"C": 1e5}, linear_model.LogisticRegression),
@@ -352,7 +322,7 @@ def test_ranks_of_confident_estimators_are_scikit_learns(laboratory, path, optio
     inputs = in_float32(np.array(dataset.inputs), mine)
     own = make(**options).fit(inputs[mine], dataset.targets[mine])
     chances, true = own.predict_proba(inputs[held_out]), dataset.targets[held_out]
-    files = run_files.RunFolder(laboratory.folder / "run")
+    files = laboratory.folder / "run"
     names = ("roc_auc", "pr_auc", "log_loss")
     measured = metrics.measured(
         run_files.metrics(files), files, [metrics.Metric.of(name) for name in names]
@@ -366,7 +336,7 @@ def test_estimators_of_different_precision_stand_in_one_table(tmp_path, laborato
     pairs, rows, logistic = [], [], "sklearn.linear_model:LogisticRegression"
     for name, path in ("forest", FOREST), ("logistic", logistic):
         laboratory.trained(estimator_run(Choice("wine", "wine", {}), path), name)
-        files = run_files.RunFolder(laboratory.folder / name)
+        files = laboratory.folder / name
         pairs.append((run_files.metrics(files), files))
         rows.append(metrics.probabilities(metrics.predictions(*pairs[-1])))
     assert {str(chances.dtype) for chances in rows} == {"float32", "float64"}

@@ -1,5 +1,6 @@
 """scripts/train.py by hand."""
 
+import argparse
 import dataclasses
 import subprocess
 import sys
@@ -9,9 +10,9 @@ import pytest
 from conftest import ENVIRONMENT, ROOT, train_program
 
 from allcores.files import read_json
-from allcores_study.config import commandline, registry
+from allcores_study.campaign import by_hand
+from allcores_study.config import registry
 from allcores_study.data import storage
-from allcores_study.training import recipes
 
 
 def train(*flags, cwd):
@@ -55,7 +56,7 @@ def test_by_hand_it_prints_accuracy_and_seconds(tmp_path):
     assert run.returncode == 0, run.stderr
     assert "epoch 2/2" in run.stdout
     assert "held-out samples" in run.stdout
-    (path,) = tmp_path.glob("results/by_hand/*/metrics.json")
+    (path,) = tmp_path.glob("results/by_hand/runs/*/metrics.json")
     metrics = read_json(path)
     assert metrics["train_samples"] == 1437
     # What the config says of the model holds where no flag says otherwise.
@@ -63,10 +64,14 @@ def test_by_hand_it_prints_accuracy_and_seconds(tmp_path):
     assert metrics["settings"]["crop"] == 2
 
 
-def test_flags_outweigh_the_config():
-    def run_of(*flags):
-        return commandline.run_of(commandline.parse(["--model=lenet", *flags], ""))
+def run_of(*flags):
+    """The run that these flags describe."""
+    parser = argparse.ArgumentParser()
+    by_hand.add_flags(parser)
+    return by_hand.expanded(parser.parse_args(["--model=lenet", *flags]))[1].of(by_hand.STUDY)[0]
 
+
+def test_flags_outweigh_the_config():
     assert run_of().optimizer.options == {"lr": 0.002}
     changed = run_of("--epochs=7", "--dataset=cifar10", "--strategy=ring", "--workers=3")
     assert (changed.epochs, changed.batch_size, changed.workers) == (7, 32, 3)
@@ -77,13 +82,18 @@ def test_flags_outweigh_the_config():
 def test_all_else_is_in_a_config_of_one_run(tmp_path):
     other = ONE_RUN + "strategies: {two: {name: parameter_server, servers: 2}}\n"
     config_of_one_run(tmp_path, other)
-    flags = ["--model=lenet", f"--config={tmp_path}/one.yaml", "--dataset=tiny", "--strategy=two"]
-    run = commandline.run_of(commandline.parse(flags, ""))
+    flags = [f"--config={tmp_path}/one.yaml", "--dataset=tiny", "--strategy=two"]
+    run = run_of(*flags)
     assert (run.model.options, run.dataset.options["count"]) == ({"width": 0.5}, 100)
     assert (run.strategy.name, run.servers) == ("parameter_server", 2)
     (tmp_path / "one.yaml").write_text(other.replace("width", "widht"))
     with pytest.raises(ValueError, match=r"one.yaml:4: models.lenet.widht: unknown key"):
-        commandline.run_of(commandline.parse(flags, ""))
+        run_of(*flags)
+    (tmp_path / "one.yaml").write_text(other)
+    with pytest.raises(ValueError, match="swept is swept over; write a study with one"):
+        run_of(*flags, "--model=swept")
+    with pytest.raises(ValueError, match="--workers: found 2; serial takes only one"):
+        run_of("--workers=2")
 
 
 def test_a_dataset_is_prepared_once(tmp_path):
@@ -116,9 +126,7 @@ def test_loading_by_torch_leaves_no_threads_behind(tmp_path):
     """With such threads, forked ranks would wait for them forever; torchvision's loaders do so."""
     scripts = ROOT / "scripts"
     program = LOADED_BY_TORCH.format(scripts=str(scripts), program=str(scripts / "train.py"))
-    run = commandline.run_of(commandline.parse(["--model=lenet", "--epochs=1"], ""))
-    run = dataclasses.replace(run.plain, threads_per_worker=2, train_size=64)
-    flags = ["--settings", run.to_json(), "--output", tmp_path / "run"]
+    flags = ["--model=lenet", "--epochs=1", "--strategy=ddp", "--workers=2"]
     command = [sys.executable, "-c", program, *flags]
     run = subprocess.run(
         command,
@@ -132,24 +140,10 @@ def test_loading_by_torch_leaves_no_threads_behind(tmp_path):
 
 
 def test_it_refuses_to_run_on_fewer_cores_than_it_needs(tmp_path):
-    settings = commandline.run_of(
-        commandline.parse(["--model=lenet", "--strategy=ddp", "--workers=2"], "")
-    ).to_json()
-    run = train(f"--settings={settings}", "--cores=1", cwd=tmp_path)
+    flags = ["--model=lenet", "--strategy=ddp", "--workers=2"]
+    run = train(*flags, "--cores=1", cwd=tmp_path)
     assert run.returncode == 1
     assert "this run needs 2 cores (2 processes x 1 threads), but was given 1" in run.stderr
-
-
-def test_what_is_auto_is_measured_once_and_kept(tmp_path):
-    flags = ["--model=mlp", *config_of_one_run(tmp_path)]
-    first = train(*flags, cwd=tmp_path)
-    assert first.returncode == 0, first.stderr
-    assert "measuring the fastest recipe" in first.stdout
-    assert first.stdout.count("samples/s\n") == len(recipes.precisions())
-    again = train(*flags, "--epochs=2", cwd=tmp_path)
-    assert "measuring" not in again.stdout
-    assert first.stdout.partition("fastest: ")[2].splitlines()[0] in again.stdout
-    assert len(list(tmp_path.glob("results/by_hand/recipes/mlp_*.json"))) == 1
 
 
 DROPPING = """

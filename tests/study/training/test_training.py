@@ -1,6 +1,5 @@
 """The loop from start to results: no leak, exact scores, divergence, what a run leaves behind."""
 
-import csv
 import json
 import os
 import re
@@ -17,7 +16,7 @@ from allcores_study.config.run import Choice, Run
 from allcores_study.data import folds, storage
 from allcores_study.data.folds import Assignable
 from allcores_study.data.scaling import channel_statistics
-from allcores_study.records.results_folder import RUN_FILES
+from allcores_study.records.run_files import RUN_FILES
 from allcores_study.training import experiment
 
 SLOW = vary(epochs=3, model=MOBILENET)
@@ -44,11 +43,11 @@ def test_a_run_leaves_everything_and_no_checkpoint(laboratory):
     assert written["peak_memory_bytes"] > 50e6
     assert written["machine"]["torch"] == torch.__version__
     assert written["machine"]["cores_allowed"] == len(os.sched_getaffinity(0))
-    with (laboratory.folder / "run" / "utilisation.csv").open() as file:
-        rows = [(float(row["time"]), float(row["cpu_seconds"])) for row in csv.DictReader(file)]
+    (session,) = written["sessions"]
+    rows = session["trace"]
     assert rows == sorted(rows)
     assert rows[0][1] == 0 < rows[-1][1]
-    assert rows[-1] == pytest.approx((written["ended"], written["cpu_seconds"]), abs=1e-3)
+    assert rows[-1] == pytest.approx([written["ended"], written["cpu_seconds"]], abs=1e-3)
     assert not laboratory.checkpoints("run").exists()
 
 

@@ -1,24 +1,19 @@
 """Clipped gradients, averaged weights and a validation part keep what plain training promises."""
 
-import csv
 from functools import partial
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from conftest import same_weights, using, vary
 from test_strategies import ALL, SYNCHRONOUS, by_strategy, close, promises
 
 from allcores.parallel.optimizers import OptimizerMaker
-from allcores_study.analysis import methods, products, tidy
 from allcores_study.config import checks, component
 from allcores_study.config.run import Choice
 from allcores_study.data.folds import Assignable, hold_back
-from allcores_study.training import progress
 from allcores_study.training.evaluation import is_over, shipped
 from allcores_study.training.optimizers import make_chosen
-from allcores_study.training.progress import EpochsFile
 
 SGD = Choice("SGD", "SGD", {"lr": 0.05, "momentum": 0.9})
 # Most of the gradients of RUN have a norm above it.
@@ -152,9 +147,6 @@ def test_the_best_epoch_by_the_validation_part_is_shipped_and_ends_the_run(labor
     assert len(losses) == best + 3 < 30
     assert metrics["accuracy"] == metrics["epochs"][best]["accuracy"]
     assert (metrics["train_samples"], metrics["validation_samples"]) == (39, 14)
-    with (laboratory.folder / "patient" / "epochs.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert [float(row["validation_loss"]) for row in rows] == losses
 
 
 def test_without_a_better_epoch_it_waits_no_longer():
@@ -194,62 +186,3 @@ def test_a_validation_part_keeps_groups_together_and_classes_in_proportion(part)
     rest, held = hold_back(Assignable(targets, groups), samples, part, seed=3)
     assert not set(groups[rest]) & set(groups[held])
     assert len(hold_back(Assignable(targets), samples, None, seed=3)[1]) == 0
-
-
-def test_epochs_can_be_read_while_a_run_goes_on(laboratory, monkeypatch):
-    write, seen = EpochsFile.write, laboratory.folder / "seen"
-
-    def look(self, epochs):
-        write(self, epochs)
-        with seen.open("a") as file:
-            file.write(f"{(self.folder / 'epochs.csv').read_text().count(chr(10))} ")
-
-    monkeypatch.setattr(progress, "INTERVAL", 0)
-    monkeypatch.setattr(EpochsFile, "write", look)
-    metrics, _ = laboratory.trained(vary(epochs=3))
-    assert seen.read_text() == "2 3 4 4 ", "a header and the epochs so far; the last at the end"
-    with (laboratory.folder / "run" / "epochs.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert list(rows[0]) == ["epoch", "loss", "lr", "seconds"]
-    assert [float(row["loss"]) for row in rows] == [epoch["loss"] for epoch in metrics["epochs"]]
-
-
-def test_the_methods_paragraph_says_how_it_was_trained():
-    run = vary(clip_norm=1.0, validation=0.1, patience=5)
-    said = methods.of_model(run)
-    assert "gradients clipped at a norm of 1, " in said
-    assert "lowest loss on 10 % of the training set, held back for this, stopped after 5" in said
-    assert "moving average of the weights with decay 0.99" in methods.of_model(vary(ema=0.99))
-    loss = Choice("", "CrossEntropyLoss", {"label_smoothing": 0.2, "weight": "balanced"})
-    said = methods.of_model(vary(loss=loss))
-    assert "CrossEntropyLoss with label smoothing 0.2, class weights balanced" in said
-    assert "batches of 10, 1 epoch, " in methods.of_model(vary(epochs=1))
-
-
-@pytest.mark.parametrize("ordered", [True, False])
-def test_the_methods_paragraph_says_how_candidates_were_chosen(ordered):
-    candidates = pd.DataFrame(
-        {
-            **dict.fromkeys(tidy.RUN, 1),
-            "model": "mlp",
-            "dataset": "tiny",
-            "candidate": ["mlp-lr0.1", "mlp-lr1.0"],
-            "swept_lr": [0.1, 1.0],
-            "inner_folds": 3,
-            "rung": 1,
-            "rungs": 1,
-            "chosen": [True, False],
-        }
-    )
-    rows = pd.DataFrame({"dataset": ["tiny"], "ordered": [ordered]})
-    of_one = vary(model=Choice("mlp-lr0.1", "mlp", {}), validation=0.1 if ordered else None)
-    facts = products.Facts("s", "serial", None, (), drawn=(("mlp", ", drawn by lot"),))
-    ((name, said),) = methods._selections(candidates, rows, [of_one], facts)
-    assert name == "choice: mlp"
-    assert said.startswith("lr: 2 candidates, drawn by lot; the best mean ")
-    if ordered:
-        assert "in 3 inner folds, each scored after training on the earlier ones of the" in said
-        assert said.endswith("then trained on all of it except its validation part")
-    else:
-        assert "in 3-fold cross-validation of the training set" in said
-        assert said.endswith("then trained on all of it")

@@ -16,12 +16,14 @@ from allcores import files
 from allcores_study.campaign import commands
 from allcores_study.campaign.run_jobs import RunJobs
 from allcores_study.config import grid
+from allcores_study.config.run import Conditions
 from allcores_study.data import preparation
-from allcores_study.records import fingerprint, identity, results_folder
+from allcores_study.records import identity, results_folder
 from allcores_study.records.identity import Record
-from allcores_study.records.results_folder import RUN_FILES, ResultsFolder
+from allcores_study.records.results_folder import ResultsFolder
+from allcores_study.records.run_files import RUN_FILES
 from allcores_study.training import progress
-from allcores_study.watching import closing, colours, journal, progress_line, why
+from allcores_study.watching import closing, journal, progress_line, state
 from allcores_study.watching.events import Events
 from allcores_study.watching.ledger import UpToDateCheck
 
@@ -35,13 +37,20 @@ studies:
 """
 
 
+def snapshot(done):
+    table = expanded()
+    states = [state.DONE] * done + [state.WAITING] * (len(table.runs) - done)
+    runs = dict(zip(table.runs, map(progress.RunProgress, states), strict=True))
+    return state.CallSnapshot(table, None, [], runs)
+
+
 def expanded(seed=0):
     return grid.expand(yaml.safe_load(STUDY.replace("SEED", str(seed))))
 
 
 def begun(folder, *jobs):
     """The Events of a call in which jobs have begun: the rule of each, a wildcard and a log."""
-    of_call = journal.Journal(folder, journal.CallRecord.of_this_process(2, False, {}))
+    of_call = journal.Journal(folder, journal.CallRecord.of_this_process(2, {}))
     paths = lambda rule, wildcards: [*wildcards.values()] if rule == "train" else []  # noqa: E731
     events = Events(of_call, paths, lambda job: None)
     for number, (rule, title, log) in enumerate(jobs):
@@ -68,9 +77,9 @@ def test_of_the_runs_of_a_job_that_was_stopped_those_that_had_begun_are_listed(t
     noted.begin(stopped)
     noted.end(progress.STOPPED, stopped)
     of_job = (journal.STOPPED, 0.0, 0.0, 1, "", "", [trained, stopped, *others], str(noted.file))
-    of_call = journal.Journal(folder, journal.CallRecord.of_this_process(2, False, {}))
+    of_call = journal.Journal(folder, journal.CallRecord.of_this_process(2, {}))
     of_call.note(0, journal.JobRecord("train_several", "1 0", *of_job))
-    said = [line for line in closing.lines(folder, table, of_call) if "stopped: " in line]
+    said = [line for line in closing.lines(folder, table, of_call, ()) if "stopped: " in line]
     assert said == [f"  stopped: {stopped}"]
 
 
@@ -95,7 +104,7 @@ def test_what_a_call_that_is_told_to_stop_has_not_finished_has_not_failed(tmp_pa
     states = ended_badly(events)
     expected = journal.STOPPED if told_to_stop else journal.FAILED
     assert states == [expected, expected, expected, journal.STOPPED, journal.FAILED]
-    said = "\n".join(closing.lines(folder, table, events.journal))
+    said = "\n".join(closing.lines(folder, table, events.journal, ()))
     assert f"  stopped: {stopped}" in said
     assert f"failed: train {raised}\n    RuntimeError: too much" in said
     assert said.count("failed: ") == (1 if told_to_stop else 4)
@@ -107,7 +116,7 @@ def test_what_a_call_that_is_told_to_stop_has_not_finished_has_not_failed(tmp_pa
 def note(folder, path, state_of_run):
     """Leave what a run records that begins and ends."""
     noted = progress.ProgressFile()
-    noted.start_file(folder.progress(path))
+    noted.start_file(folder.job(path, "jsonl"))
     noted.begin(path)
     noted.end(state_of_run)
 
@@ -138,26 +147,14 @@ def test_what_asks_for_more_cores_is_what_the_call_is_in(monkeypatch):
     assert commands.cores_flag(3) == "--cpus-per-task 6"
 
 
-def test_a_retry_asks_for_more_memory_and_not_for_more_than_a_node_has(monkeypatch):
+def test_a_retry_asks_for_more_memory():
     jobs = object.__new__(RunJobs)
-    jobs.estimates = SimpleNamespace(memory_mb=lambda run: 1200)
+    jobs._runs = lambda wildcards: [None]
+    memory = SimpleNamespace(memory_mb=lambda run: 1200)
+    jobs.call, jobs.cores = SimpleNamespace(estimates=memory), 2
+    assert [jobs.memory_mb(None, attempt) for attempt in (1, 2, 3)] == [1200, 2400, 3600]
     jobs.cores = None  # each is submitted, with Snakemake's own processes
-    assert jobs._memory_mb(None, 1) == 1500
-    jobs.cores = 2
-    assert [jobs._memory_mb(None, attempt) for attempt in (1, 2, 3)] == [1200, 2400, 3600]
-    monkeypatch.setenv("ALLCORES_NODE_MB", "3000")
-    assert [jobs._memory_mb(None, attempt) for attempt in (1, 2, 3)] == [1200, 2400, 3000]
-    monkeypatch.setenv("ALLCORES_NODE_MB", "1000")
-    assert jobs._memory_mb(None, 1) == 1200, "then it is refused, with what it needs"
-
-
-def test_a_damaged_file_of_code_says_nothing(tmp_path):
-    folder, (run, *_) = ResultsFolder(str(tmp_path)), expanded().runs.values()
-    why.write_code(folder, [run])
-    code = fingerprint.of_run(run)
-    assert why._of_code(folder, run, code) == ""
-    next(tmp_path.rglob("*.json")).write_text("[]")
-    assert why._of_code(folder, run, code).startswith("another version, whose")
+    assert jobs.memory_mb(None, 1) == 1500
 
 
 def test_what_was_kept_of_files_that_are_gone_is_forgotten(tmp_path):
@@ -184,14 +181,13 @@ def test_results_of_other_data_are_not_done(tmp_path):
         (place / name).touch()
     assert not UpToDateCheck(folder, table)(path), "an empty metrics.json"
     made_of = identity.made_of(identity.before_data(run), preparation.made_of(run.dataset))
-    of_run = {"curves": False, "exclusive": False}
-    digests = {"epochs.csv": files.sha256(os.devnull)}
-    content = {"conditions": of_run, "recipe": run.recipe, "machine": {"processor": "any"}}
+    digests = {"weights.pt": files.sha256(os.devnull)}
+    content = {"conditions": vars(Conditions())}
     Record(made_of, digests, {}, content).write(place / "metrics.json")
     assert UpToDateCheck(folder, table)(path)
-    (place / "epochs.csv").write_text("damage")
+    (place / "weights.pt").write_text("damage")
     assert not UpToDateCheck(folder, table)(path)
-    (place / "epochs.csv").write_text("")
+    (place / "weights.pt").write_text("")
     other = expanded(seed=1)
     (same,) = set(other.runs) & {path}
     assert not UpToDateCheck(folder, other)(same)
@@ -229,9 +225,9 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path):
 
 def test_a_full_disk_is_told_before_anything_is_made(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert closing.unusable(tmp_path / "results") == []
+    assert closing.writable_problem(tmp_path / "results") == []
     monkeypatch.setattr(closing, "LEAST_ROOM", 1 << 62)
-    (finding,) = closing.unusable(tmp_path / "results")
+    (finding,) = closing.writable_problem(tmp_path / "results")
     assert finding.startswith(str(tmp_path))
     assert finding.endswith("bytes are free; make room")
 
@@ -267,7 +263,7 @@ def test_a_results_folder_that_cannot_be_read_is_told_with_its_owner(tmp_path, m
 
 def test_a_journal_of_another_member_is_replaced(tmp_path):
     folder = ResultsFolder(str(tmp_path))
-    record = journal.CallRecord.of_this_process(2, False, {})
+    record = journal.CallRecord.of_this_process(2, {})
     journal.Journal(folder, record).close()
     first = Path(folder.call_file(journal.JOBS)).stat().st_ino
     kept = Path(folder.call_file(journal.JOBS)).open()  # so that its number is not used again
@@ -276,43 +272,14 @@ def test_a_journal_of_another_member_is_replaced(tmp_path):
     kept.close()
 
 
-@pytest.mark.parametrize(
-    ("log", "state_of_job"),
-    [
-        ("0.1 s  speed_table\n", journal.STOPPED),
-        ("Traceback ...\nRuntimeError: of my own metric\n", journal.FAILED),
-        ("report.py: x is damaged\n", journal.FAILED),
-        ("Traceback ...\nKeyboardInterrupt\n", journal.STOPPED),
-    ],
-)
-def test_a_job_that_fails_after_a_call_was_told_to_stop_has_failed(tmp_path, log, state_of_job):
-    events = begun(ResultsFolder(str(tmp_path)), ("report_one", "", "log"))
-    events.is_told_to_stop = True
-    (tmp_path / "log").write_text(log)
-    assert ended_badly(events) == [state_of_job]
-    events.journal.close()
-
-
-def test_stores_that_are_mostly_of_no_use_are_told(tmp_path, monkeypatch):
-    folder = ResultsFolder(str(tmp_path))
-    folder.store.folder.mkdir()
-    table = grid.Table({}, {}, {})
-    assert list(closing._of_stores(folder, table)) == []
-    (folder.store.folder / "1_0.bin").write_bytes(bytes(2000))
-    assert list(closing._of_stores(folder, table)) == []
-    monkeypatch.setattr(closing, "LEAST_UNUSED", 1000)
-    assert "0 of 0 MB" in next(closing._of_stores(folder, table))
-
-
 def test_the_line_at_the_foot_of_a_terminal_is_written_over_and_goes(monkeypatch):
     reading, writing = os.openpty()
     termios.tcsetwinsize(writing, (24, 80))
     with os.fdopen(writing, "w") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
         line = progress_line.ProgressLine(lambda: "", None)
-        line.show("1 done")
-        line.show("2 done")
-        line.show(f"3 done{' of many' * 7}; about 1 min left")
+        for count in (1, 2, 3):
+            line.show(snapshot(done=count))
         line.close()
         terminal.flush()
         shown = ""
@@ -320,40 +287,35 @@ def test_the_line_at_the_foot_of_a_terminal_is_written_over_and_goes(monkeypatch
             shown += os.read(reading, 10_000).decode()
     os.close(reading)
     assert "1 done" in shown
-    assert "\r2 done" in shown
-    assert shown.count(" of many") == 7 and "about" not in shown, "whole parts are left out"
-    assert "\n" not in shown
+    assert shown.count("\r") >= 2 and "\n" not in shown
+    assert all(len(part) <= 79 for part in shown.split("\r"))
 
 
-@pytest.mark.parametrize(("no_colour", "is_coloured"), [("", True), ("1", False)])
-def test_a_terminal_shows_a_green_bar_and_the_first_line_of_a_failure_in_red(
-    monkeypatch, no_colour, is_coloured
-):
+@pytest.mark.parametrize("no_colour", ["", "1"])
+def test_what_is_logged_stands_above_the_line(monkeypatch, no_colour):
     monkeypatch.setenv("NO_COLOR", no_colour)
     monkeypatch.setenv("TERM", "xterm")
     reading, writing = os.openpty()
     termios.tcsetwinsize(writing, (24, 80))
-    logger, failure = logging.Logger("of a test"), "  failed: train x\n    its log: y"
+    logger = logging.Logger("of a test")
     with os.fdopen(writing, "w") as terminal:
         monkeypatch.setattr(sys, "stderr", terminal)
         logger.addHandler(ColorizingTextHandler(stream=terminal))
-        line = progress_line.ProgressLine(lambda: "", logger)
-        line.show("[##..] 2 of 4 runs")
-        logger.error(failure)
+        line = progress_line.ProgressLine(lambda: None, logger)
+        line.show(snapshot(done=1))
+        logger.error("  failed: train x\n    its log: y")
+        line.show(snapshot(done=2))
         line.close()
-        sys.stderr.write("\n".join(colours.with_red_failures([failure], terminal)) + "; end")
+        sys.stderr.write("end")
         terminal.flush()
         shown = ""
         while "end" not in shown:
             shown += os.read(reading, 10_000).decode()
     os.close(reading)
-    assert ("[\033[32m##\033[0m..] 2 of 4 runs" in shown) == is_coloured
-    assert shown.count("\033[31m  failed: train x\033[0m\r\n    its log") == 2 * is_coloured
-    assert ("\033[3" in shown) == is_coloured
+    assert "failed: train x\r\n    its log: y" in shown and "2 done" in shown
+    assert ("\033[31m" in shown) == (not no_colour)
 
 
-def test_what_is_piped_has_no_colours(capsys):
-    failure = "  failed: train x\n    its log: y"
-    assert list(colours.with_red_failures([failure], sys.stderr)) == [failure]
+def test_findings_end_a_call_in_lines():
     with pytest.raises(SystemExit, match=r"^The config cannot be run:\nx$"):
         closing.stop_at(["x"])

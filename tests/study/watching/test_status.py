@@ -1,14 +1,11 @@
 """What one can see of a call: how far it is, what failed, and why something would run again."""
 
 import dataclasses
-import json
-import os
 import re
 import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import patience
 import pytest
@@ -17,16 +14,13 @@ from conftest import ENVIRONMENT, program, vary
 from patience import wait_for
 from project import RUNS, copy
 
-from allcores.files import write_json
-from allcores.machine import cores
 from allcores_study.config import grid
 from allcores_study.config.grid import Table
 from allcores_study.config.run import Conditions
-from allcores_study.planning.estimate import Estimates
-from allcores_study.records.results_folder import RUN_FILES, ResultsFolder
+from allcores_study.records.results_folder import ResultsFolder
 from allcores_study.training import progress
 from allcores_study.training.progress import RunProgress
-from allcores_study.watching import closing, journal, slurm, state
+from allcores_study.watching import closing, journal, state
 from allcores_study.watching.progress_line import CallProgress
 from allcores_study.watching.state import DONE, FAILED, RUNNING, WAITING
 
@@ -95,7 +89,7 @@ def test_what_failed_is_told_with_its_reason_and_how_to_run_it_again(tmp_path):
     project.call(expect=1)
     said = status(project)
     assert said.startswith("0 done, 0 running, 2 failed, 0 to go")
-    assert "snakemake is not running here" in said
+    assert "snakemake is not running" in said
     assert said.count("RuntimeError: the third step is too much") == 2
     again = re.findall(r"rerun: (.+)", said)
     assert len(again) == 2
@@ -121,7 +115,7 @@ def test_why_a_run_would_run_again(tmp_path):
     project.edit(ddp, "def _arrange_buckets(self) ->", "def _arrange_buckets(self, on=0) ->")
     why = status(project, "--why")
     assert "ddp/w2t1/fold0of2/nall_seed0 and 1 more:" in why
-    assert "code: allcores/strategies/ddp.py\n" in why
+    assert "code: allcores has changed, or a file of yours that the run uses\n" in why
     assert "serial" not in why
     project.edit("mine.yaml", "lr: 0.05", "lr: 0.06")
     assert "optimizer.lr: 0.05 -> 0.06" in status(project, "--why")
@@ -139,13 +133,13 @@ def test_a_run_that_is_going_on_is_seen_from_outside_whatever_its_log_says(tmp_p
     wait_for(lambda: list(project.results.rglob("latest.allcores")))
     wait_for(lambda: re.search(r"epoch \d+ of 100000, loss 0\.\d+", status(project)))
     said = status(project)
-    assert re.match(r"0 done, [12] running, 0 failed, [23] to go; 2 of 2 cores busy; about ", said)
+    assert re.match(r"0 done, [12] running, 0 failed, [23] to go; [0-9:]+ left", said)
     assert "not running" not in said
     logs = [log.read_text() for log in (project.results / "logs" / "train").rglob("*.log")]
     assert any("Epoche " in log for log in logs)
     process.kill()
     process.communicate()
-    wait_for(lambda: "snakemake is not running here" in status(project))
+    wait_for(lambda: "snakemake is not running" in status(project))
 
 
 @pytest.mark.parametrize("pace", [1.0, 2.0, 0.5])
@@ -159,15 +153,20 @@ def test_the_time_left_follows_what_has_been_seen(pace, monkeypatch):
     of_runs = dict.fromkeys(paths, RunProgress(WAITING))
     of_runs |= dict.fromkeys(paths[:2], RunProgress(DONE))
     of_runs |= dict.fromkeys(paths[2:4], RunProgress(RUNNING, now - 5, epochs=5, loss=0.1))
-    call = journal.CallRecord.of_this_process(2, False, dict.fromkeys(runs, 10.0))
+    call = journal.CallRecord.of_this_process(2, dict.fromkeys(runs, 10.0))
     jobs = [job("train", path, journal.RUNNING, began) for path in paths[2:4]]
     look = state.CallSnapshot(table, call, jobs, of_runs)
-    assert look.seconds_left(2) == pytest.approx(25 * pace, rel=0.2)
+    assert seconds_left(look) == pytest.approx(25 * pace, rel=0.2)
     shown = [look.line(), *look.lines_of_jobs()]
-    assert shown[0].startswith("2 done, 2 running, 0 failed, 4 to go; 2 of 2 cores busy; about ")
+    assert re.match(r"2 done, 2 running, 0 failed, 4 to go; [0-9:]+ left$", shown[0])
     assert shown[1] == f"  epoch 5 of 10, loss 0.1, 5.0 s: {paths[2]}"
     done = dict.fromkeys(paths, RunProgress(DONE))
-    assert dataclasses.replace(look, runs=done).seconds_left(2) == 0.0
+    assert dataclasses.replace(look, runs=done).time_left == ""
+
+
+def seconds_left(look):
+    minutes, seconds = look.time_left.removesuffix(" left").split(":")
+    return 60 * int(minutes) + int(seconds)
 
 
 def job(rule, title, of_state, began=None):
@@ -179,8 +178,8 @@ def job(rule, title, of_state, began=None):
 def seen(jobs, *, call=None, done=(), is_over=False):
     """The state.CallSnapshot at a call in which the runs at some paths are done."""
     table = grid.expand(yaml.safe_load(STUDIES))
-    call = call or journal.CallRecord.of_this_process(2, False, {})
-    runs = state.states(ResultsFolder("nowhere"), table, jobs, lambda path: path in done, is_over)
+    call = call or journal.CallRecord.of_this_process(2, {})
+    runs = state.states(table.runs, jobs, lambda path: path in done, is_over)
     return state.CallSnapshot(table, call, jobs, runs, is_over)
 
 
@@ -189,13 +188,13 @@ def states_of(look):
 
 
 def test_each_run_has_one_state_which_its_job_has_told():
-    """A healthy run that is just ending is not a failed one; a calibration that failed is told."""
+    """A healthy run that is just ending is not a failed one; data that failed are told."""
     finished, running, failed, whole, *rest = grid.expand(yaml.safe_load(STUDIES)).runs
     jobs = [
         job("train", finished, journal.FINISHED),
         job("train", running, journal.RUNNING),
         job("train", failed, journal.FAILED),
-        job("calibrate", "digits lenet w1", journal.FAILED),
+        job("prepare_dataset", "digits", journal.FAILED),
         dataclasses.replace(job("report_three", "", journal.RUNNING), message="Make a report"),
     ]
     look = seen(jobs, done=(finished, whole))
@@ -203,8 +202,7 @@ def test_each_run_has_one_state_which_its_job_has_told():
     assert states_of(look) == known | dict.fromkeys(rest, WAITING)
     shown = [look.line(), *look.lines_of_jobs()]
     assert shown[0].startswith("2 done, 1 running, 1 failed, ")
-    assert "; 2 of 2 cores busy; " in shown[0]
-    assert shown[0].endswith("; calibrate of digits lenet w1 failed"), "cut before the time left is"
+    assert shown[0].endswith("; prepare_dataset of digits failed")
     assert shown[2].startswith("  Make a report, 5.0 s")
     assert states_of(seen(jobs, done=(finished,), is_over=True))[running] == WAITING
 
@@ -230,7 +228,6 @@ def test_of_the_runs_of_a_job_each_has_told_its_own_state(tmp_path):
     known = {begun: RUNNING, trained: DONE, failed: FAILED, stopped: WAITING}
     look = seen([shared])
     assert states_of(look) == known | dict.fromkeys(rest, WAITING)
-    assert "1 of 2 cores busy" in look.line()
     assert look.lines_of_jobs()[0].startswith("  epoch 1 of 2, loss 0.5, 0")
     killed = dataclasses.replace(shared, state=journal.FAILED)
     assert states_of(seen([killed])) == states_of(look) | {begun: FAILED}
@@ -245,7 +242,7 @@ def test_the_time_left_never_jumps(epochs, monkeypatch):
     monkeypatch.setattr(time, "time", lambda: clock[0])
     runs = {run.path: run for run in (vary(epochs=epochs, seed=seed) for seed in range(10))}
     table = Table(runs, {"one": list(runs)}, dict.fromkeys(runs, Conditions()))
-    call = journal.CallRecord.of_this_process(2, False, dict.fromkeys(runs, 60.0))
+    call = journal.CallRecord.of_this_process(2, dict.fromkeys(runs, 60.0))
     jobs = [job("train", next(iter(runs)), journal.RUNNING, 1000.0)]
     for second in range(1, 300, 7):
         clock[0] = 1000.0 + second
@@ -254,40 +251,14 @@ def test_the_time_left_never_jumps(epochs, monkeypatch):
         for place, path in enumerate(runs):
             known = DONE if place // 2 < turn else RUNNING if place // 2 == turn else WAITING
             of_runs[path] = RunProgress(known, 1000.0 + 60 * turn, of_turn * epochs // 60)
-        left = state.CallSnapshot(table, call, jobs, of_runs).seconds_left(2)
+        left = seconds_left(state.CallSnapshot(table, call, jobs, of_runs))
         assert left == pytest.approx(300 - second, rel=0.3, abs=8), second
-
-
-def test_runs_whose_data_could_not_be_made_are_not_to_go_unless_that_was_stopped():
-    table = grid.expand(yaml.safe_load(STUDIES))
-    call = journal.CallRecord.of_this_process(2, False, dict.fromkeys(table.runs, 60.0))
-    look = seen([job("prepare_dataset", "digits", journal.FAILED)], call=call)
-    assert set(states_of(look).values()) == {state.UNREACHABLE}
-    assert look.bar() == (
-        f"[{'.' * 20}] 0 of {len(look.runs)} runs, 0 running; failed: prepare_dataset of digits"
-    )
-    half = dataclasses.replace(
-        look, jobs=[], runs={**look.runs, next(iter(look.runs)): RunProgress(DONE)}
-    )
-    assert half.bar().startswith(f"[{'#' * (20 // len(look.runs))}") and "failed" not in half.bar()
-    line = look.line()
-    assert f"0 to go, {len(look.runs)} not reached; " in line
-    assert line.endswith("; prepare_dataset of digits failed")
-    assert "left" not in line
-    stopped = seen([job("prepare_dataset", "digits", journal.STOPPED)])
-    assert set(states_of(stopped).values()) == {WAITING}
-    assert "failed" not in stopped.line().replace("0 failed", "")
-    (path, run), *_ = table.runs.items()
-    title = f"digits {run.model.label} {run.recipe_group}"
-    known = states_of(seen([job("calibrate", title, journal.FAILED)]))
-    assert known[path] == state.UNREACHABLE
-    assert WAITING in known.values()
 
 
 def test_what_cannot_be_written_down_ends_no_call(tmp_path):
     """Only who watches needs it."""
     folder = ResultsFolder(str(tmp_path))
-    call = journal.CallRecord.of_this_process(2, False, {})
+    call = journal.CallRecord.of_this_process(2, {})
     written = journal.Journal(folder, call)
     written.file = Path("/dev/full").open("w", buffering=1)
     written.note(0, job("train", "a", journal.RUNNING))
@@ -305,89 +276,25 @@ studies:
 """
 
 
-def finish(folder, run, seconds):
-    """Leave what a run leaves behind that has just ended."""
-    place, now = Path(folder.run(run.path)), time.time()
-    place.mkdir(parents=True)
-    for name in RUN_FILES:
-        (place / name).touch()
-    metrics = {
-        "settings": json.loads(run.to_json()),
-        "machine": {"processor": cores.processor()},
-        "diverged": None,
-        "sessions": [{"started": now - seconds, "ended": now}],
-        "peak_memory_bytes": 10**8,
-    }
-    write_json(place / "metrics.json", metrics)
-
-
-def test_what_runs_have_taken_corrects_what_is_expected_of_others(tmp_path):
+def test_only_the_runs_that_a_call_trains_are_counted(tmp_path):
     folder, table = ResultsFolder(str(tmp_path)), grid.expand(yaml.safe_load(STUDIES))
-    estimates = Estimates(table, folder, 2, forked=True)
-    (first, *_), (lenet, *_, mlp) = table.of("three"), table.of("five")
-    progress = CallProgress(folder, table, list(table.runs.values()), estimates)
-    before = progress.expected()
-    call = journal.CallRecord.of_this_process(2, False, before)
-    progress.journal = journal.Journal(folder, call)
-    assert progress().startswith("0 done, 0 running, 0 failed, 13 to go")
-    finish(folder, first, 2 * before[first.path])
-    ended = job("train", first.path, journal.FINISHED)
+    paths = [run.path for run in table.of("three")]
+    call = journal.CallRecord.of_this_process(2, dict.fromkeys(paths, 60.0))
+    progress = CallProgress(table, paths, journal.Journal(folder, call))
+    assert progress().line().startswith("0 done, 0 running, 0 failed, 3 to go; 01:30 left")
+    ended = job("train", paths[0], journal.FINISHED)
     progress.journal.note(0, ended)
     progress.notice(ended)
-    shown = progress()
-    after = journal.read_call(folder).expected
-    assert after[first.path] == pytest.approx(2 * before[first.path])
-    for other in (lenet, mlp):  # of the same model, and of any
-        assert after[other.path] == pytest.approx(2 * before[other.path])
-    assert shown.startswith("1 done, 0 running, 0 failed, 12 to go")
+    assert progress().line().startswith("1 done, 0 running, 0 failed, 2 to go")
     progress.journal.close()
 
 
-def test_runs_that_a_call_does_not_make_are_not_counted(tmp_path):
+def test_jobs_that_wait_in_a_cluster_are_not_running(tmp_path):
     folder, table = ResultsFolder(str(tmp_path)), grid.expand(yaml.safe_load(STUDIES))
-    progress = CallProgress(folder, table, table.of("three"), Estimates(table, folder, 2, True))
-    call = journal.CallRecord.of_this_process(2, False, progress.expected())
-    progress.journal = journal.Journal(folder, call)
-    assert progress().startswith("0 done, 0 running, 0 failed, 3 to go")
-    progress.journal.close()
-
-
-def test_the_submitting_call_shows_which_jobs_wait(tmp_path, monkeypatch):
-    folder, table = ResultsFolder(str(tmp_path)), grid.expand(yaml.safe_load(STUDIES))
-    runs = list(table.runs.values())
-    progress = CallProgress(folder, table, runs, Estimates(table, folder, 2, forked=False))
-    progress.journal = journal.Journal(folder, journal.CallRecord.of_this_process(None, True, {}))
-    for number, run in enumerate(runs[:2]):
-        progress.journal.note(number, job("train", run.path, journal.RUNNING))
-    comments = [slurm.comment("train", map(str, run.wildcards.values())) for run in runs[:2]]
-    log = os.path.realpath(f"{folder.slurm_logs}/1.log")
-    rows = zip("12", ("RUNNING", "PENDING"), comments, strict=True)
-    squeue = tmp_path / "squeue"
-    lines = [f"{n:<40}{s:<20}{log:<2000}{c:<2000}" for n, s, c in rows]
-    squeue.write_text("\n".join(["#!/bin/sh", "cat <<end", *lines, "end"]))
-    squeue.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    assert progress().startswith(f"0 done, 1 running, 0 failed, {len(runs) - 1} to go")
-
-
-def test_where_no_slurm_can_be_asked_nothing_is_concluded(monkeypatch):
-    """What a call has submitted, to another system, say, still counts as running."""
-    monkeypatch.setenv("PATH", "")
-    assert slurm.states("/logs") is None
-    assert slurm.is_in_queue("7") is None
-
-
-@pytest.mark.parametrize("is_going_on", [True, None, False])
-def test_nothing_is_removed_under_a_call_that_may_go_on(tmp_path, is_going_on):
-    folder = ResultsFolder(str(tmp_path))
-    call = SimpleNamespace(host="elsewhere", is_going_on=is_going_on)
-    said = journal.going_on(folder, call)
-    assert (said is None) == (is_going_on is False)
-    if is_going_on is None:
-        assert f"delete {folder.call_file(journal.CALL)}" in said
-    lock = journal.lock_or_wait(
-        folder
-    )  # of an earlier call, which call.json does not know any more
-    assert journal.going_on(folder, call)
-    lock.close()
-    assert (journal.going_on(folder, call) is None) == (is_going_on is False)
+    paths = list(table.runs)
+    of_call = journal.Journal(folder, journal.CallRecord.of_this_process(None, {}))
+    for number, told in enumerate((journal.RUNNING, journal.QUEUED)):
+        of_call.note(number, job("train", paths[number], told))
+    line = CallProgress(table, paths, of_call)().line()
+    assert line.startswith(f"0 done, 1 running, 0 failed, {len(paths) - 1} to go")
+    of_call.close()

@@ -30,9 +30,8 @@ NONE = str(None)  # selection.candidates() writes it for null in a config
 CAPTION = """
 {metric} of each candidate by swept value. Dots: one for each candidate and fold. Lines: the mean
 for each schedule, where candidates have values in common. Scores are from the inner folds if the
-study selects, otherwise from the test folds. Hollow dots: candidates that successive halving
-eliminated before they were trained to the end; they are not in the means. Scores many times as far
-from the median as most others are not shown.
+study selects, otherwise from the test folds. Scores many times as far from the median as most
+others are not shown.
 """
 
 
@@ -50,10 +49,7 @@ def figure(candidates: pd.DataFrame, facts: Facts) -> Figure:
     figure, axes = style.panels(len(panels), sharey=True)
     for panel, (model, key, group) in zip(axes, panels, strict=True):
         x = _positions(panel, parsed(group[key]))
-        whole = ~group["pruned"].astype(bool)
-        eliminated = facts.metric.scale * group["score"][~whole]
-        panel.plot(x[~whole], eliminated, "o", mfc="none", ms=4, color="0.6")
-        for schedule, of_schedule in group[whole].groupby("schedule", sort=False):
+        for schedule, of_schedule in group.groupby("schedule", sort=False):
             places, scores = x[of_schedule.index], facts.metric.scale * of_schedule["score"]
             (dots,) = panel.plot(places, scores, ".", alpha=0.5, label=str(schedule))
             means = scores.groupby(places).mean()

@@ -22,8 +22,8 @@ CAPTION = """
 Candidates of each sweep. *score*: the mean {metric} over folds, seeds and inner folds if the study
 selects, otherwise the mean on the test folds. *low*, *high*: the range over folds and seeds.
 *chosen*: in how many folds the candidate was the best, and was then trained on the whole training
-set; the {metric} of the chosen candidates is in the table of scores. *epochs*: after how many
-epochs it was last scored, averaged over folds. *core hours*: the time spent on it.
+set; the {metric} of the chosen candidates is in the table of scores. *epochs*: how many it was
+trained, averaged over folds. *core hours*: the time spent on it.
 """
 COMPARED = ("candidate", "score", "chosen", "core_hours")
 
@@ -69,7 +69,6 @@ def chosen(sweep_table: pd.DataFrame) -> Iterator[str]:
         return
     for title, group in groups:
         times = group["chosen"].sum()
-        # A search compares other candidates in each fold.
         compared = round(group["folds"].sum() / times)
         rows = group[group["chosen"] > 0].sort_values("chosen", ascending=False)
         names = [f"{_in_words(row)} ({_times(row['chosen'])})" for _, row in rows.iterrows()]
