@@ -12,7 +12,7 @@
 # make docs   build the documentation as a site: results/docs/index.html
 # make lock   write requirements.lock: the packages to install, with their digests
 # make release   check everything and build the wheel of a version
-# make manual rewrite config/config.yaml, docs/ and README.md from schema, programs and docs/measured/
+# make manual rewrite config/config.yaml, docs/ and README.md from settings.py, programs and docs/measured/
 
 PYTHON ?= python3
 CORES ?= all

@@ -1,11 +1,12 @@
-"""Write config/config.yaml's comments and docs/config.md from the schema of a config, and
-docs/commands.md from what the programs say of themselves.
+"""Write config/config.yaml's comments, docs/config.md and the schema for editors from what
+config/settings.py says of each key, and docs/commands.md from what the programs say of themselves.
 
-It rewrites the comments of config/config.yaml and puts its keys in the order of the schema. Their
+It rewrites the comments of config/config.yaml and puts its keys in the order of settings.py. Their
 values stay.
 """
 
 import inspect
+import json
 import os
 import re
 import subprocess
@@ -18,10 +19,11 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from allcores_study.config import registry, schema  # noqa: E402
+from allcores_study.config import registry, violations  # noqa: E402
 
 CONFIG, REFERENCE = ROOT / "config" / "config.yaml", ROOT / "docs" / "config.md"
 COMMANDS = ROOT / "docs" / "commands.md"
+SCHEMA, EXAMPLES = ROOT / "config" / "schema.json", ROOT / "docs" / "examples.txt"
 # Columns of a line, and of the comment of a key that is not longer than it.
 WIDTH, COMMENT = 120, 29
 HEAD = """\
@@ -35,13 +37,13 @@ Write your own studies into another file, and run it:
 
 snakemake --cores all --configfile config/mine.yaml
 
-`make manual` writes these comments from workflow/schemas/config.schema.yaml."""
-COMPLETION = "# yaml-language-server: $schema=../workflow/schemas/config.schema.yaml"
+`make manual` writes these comments from scripts/allcores_study/config/settings.py."""
+COMPLETION = "# yaml-language-server: $schema=schema.json"
 INTRODUCTION = """\
 This page lists every key of a config. A config is a YAML file that you run with
 `snakemake --cores all --configfile config/mine.yaml`. `config/config.yaml` shows the keys in use.
 Editors that support YAML schemas complete and explain them. `make manual` writes this page from
-`workflow/schemas/config.schema.yaml`."""
+`scripts/allcores_study/config/settings.py`."""
 OF_COMMANDS = """\
 This page lists the commands and their flags, as `--help` prints them. Studies are run by
 `snakemake`: [running.md](running.md) shows the flags that you need, and
@@ -55,6 +57,44 @@ BUILT_IN = {
     "strategies": registry.strategies,
     "datasets": registry.datasets,
 }
+
+
+def properties():
+    """Key of a config -> its part of the schema, with the examples of docs/examples.txt; entries of
+    sections are its `additionalProperties`."""
+    found = {}
+    examples = dict(re.findall(r"^## (\w+)\n(.*?)(?=^## |\Z)", EXAMPLES.read_text(), re.M | re.S))
+    for key, part in violations.json_schema()["properties"].items():
+        part = dict(part)
+        if "patternProperties" in part:
+            (entry, *_) = violations.alternatives(violations.entry_of(part))
+            part["additionalProperties"] = _whole(entry)
+            if key in examples:
+                part["examples"] = [f"{one}\n" for one in examples[key].strip().split("\n\n")]
+        elif part.get("default") is None:
+            part.pop("default", None)
+        found[key] = part
+    return found
+
+
+def _whole(part):
+    """A part of the schema with what it refers to; what may be swept is shown as one value."""
+    first = violations.alternatives(part)[0] if "oneOf" in part else part
+    named = violations.resolved(first)
+    whole = named | {k: v for k, v in part.items() if k == "description"}
+    whole = {k: v for k, v in whole.items() if not (k == "default" and v is None)} | {
+        k: part[k] for k in ("examples",) if k in part
+    }
+    if named.get("additionalProperties") is True and "description" in named:
+        whole["additionalProperties"] = {"description": named["description"].rstrip(".")}
+    if "properties" in whole:
+        whole["properties"] = {k: _whole(v) for k, v in whole["properties"].items()}
+    return whole
+
+
+def schema():
+    """config/schema.json: for editors."""
+    return json.dumps(violations.json_schema(), indent=1) + "\n"
 
 
 def annotated(config, properties):
@@ -96,7 +136,8 @@ def _keys(entry, described, indent, explained, used):
     """The lines of a mapping: its keys and, where `used` is not None, examples of those that no
     entry has, in the schema's order."""
     properties = described.get("properties", {})
-    others = {key: described.get("additionalProperties") or {} for key in entry}
+    others = described.get("additionalProperties")
+    others = dict.fromkeys(entry, others if isinstance(others, dict) else {})
     order = [key for key in entry if key not in properties], list(properties)
     for key in [*order[0], *order[1]]:
         text = "" if key in explained else _words(properties.get(key, others.get(key, {})))
@@ -148,7 +189,7 @@ def reference(properties):
             "",
             *_wrapped(_sentences(described)),
         ]
-        if "properties" in entries:
+        if "required" in entries:
             lines += ["", *_table(entries["properties"], set(entries["required"]))]
         if "examples" in described:
             examples = "".join(described["examples"])
@@ -205,17 +246,14 @@ def _plain(value):
 
 def _allowed(described):
     """What a key may be, as a message would say it."""
-    if "$ref" in described:
-        return {"labels": "a list of names", "counts": "a list of whole numbers from 1"}[
-            described["$ref"].rpartition("/")[2]
-        ]
     if "enum" in described:
         return " or ".join(f"`{value}`" for value in described["enum"])
-    if "anyOf" in described:
-        return " or ".join(map(_allowed, described["anyOf"]))
-    if "const" in described:
-        return f"`{described['const']}`"
-    return schema.expected(described) if "type" in described else ""
+    items = described.get("items", {}).get("type")
+    if items in ("string", "integer"):
+        words = violations.expected(described["items"]).replace("a whole number", "whole numbers")
+        return "a list of names" if items == "string" else f"a list of {words}"
+    known = {"type", "anyOf", "oneOf", "const", "$ref"} & described.keys()
+    return violations.expected(described) if known else ""
 
 
 def _sentences(described):
@@ -249,10 +287,11 @@ def _flow(value):
 
 
 def main():
-    properties = yaml.safe_load(schema.FILE.read_text())["properties"]
+    described = properties()
     config = yaml.safe_load(CONFIG.read_text())
-    CONFIG.write_text(annotated(config, properties))
-    REFERENCE.write_text(reference(properties))
+    CONFIG.write_text(annotated(config, described))
+    REFERENCE.write_text(reference(described))
+    SCHEMA.write_text(schema())
     COMMANDS.write_text(commands())
 
 

@@ -5,7 +5,6 @@
                                                          --profile slurm
     allcores plan --configfile mine.yaml --cores 48      predict how long that takes
     allcores status --configfile mine.yaml --watch       show the progress
-    allcores run --unlock                                remove the lock if snakemake was killed
     allcores predict --help                              use a trained model
     allcores train --help                                train one network by hand
     allcores folder                                      print where allcores is installed
@@ -69,7 +68,7 @@ def run(words: list[str]) -> NoReturn:
         settings = settings_of(words)
     except CliException as error:  # such as `--cores two`
         sys.exit(f"allcores run: {error}")
-    if not (settings.configfile or settings.unlock):
+    if not settings.configfile:
         sys.exit("allcores run: expected --configfile FILE; --help shows examples")
     try:
         for file in settings.configfile or []:

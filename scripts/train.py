@@ -9,7 +9,7 @@ of its run.
 
 Run the same command again to resume. A run that was stopped resumes where it was. A run that was
 killed resumes from its last checkpoint. Checkpoints are saved every ten minutes and after epochs,
-though not after every short one.
+though not after every short one. A small network that takes seconds, and an estimator, start over.
 """
 
 from __future__ import annotations

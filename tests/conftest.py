@@ -207,8 +207,6 @@ LONG = {
     "test_when_snakemake_ends_nothing_is_left": (),
     "test_a_terminal_that_is_closed_ends_a_call_in_good_order": (),
     "test_the_weights_are_those_of_a_cold_start": (),
-    "test_a_damaged_choice_between_the_last_candidates_is_made_again": (),
-    "test_a_report_does_without_a_choice_that_was_not_made": (),
     "test_the_command_of_the_documentation_trains_it": (),
     "test_a_run_whose_cores_others_use_is_contended": (),
     "test_a_benchmark_runs": (),

@@ -22,7 +22,7 @@ from project import copy
 
 from allcores.files import write_json
 from allcores.machine import cores
-from allcores_study.config import grid, schema
+from allcores_study.config import grid, settings
 from allcores_study.records.run_files import RUN_FILES
 
 CORES = 48
@@ -71,7 +71,7 @@ def pretend(folder, config, seconds=SECONDS):
     start = (ROOT / "scripts" / "start.py").read_text()
     stand_in = PRETENDING.replace("SECONDS", str(seconds)).replace("RUN_FILES", repr(RUN_FILES))
     project.edit("scripts/start.py", start, stand_in)
-    run = next(iter(grid.expand(schema.defaults() | config).runs.values()))
+    run = next(iter(grid.expand(settings.with_defaults(config)).runs.values()))
     metrics = {
         "settings": json.loads(run.to_json()),
         "machine": {"processor": cores.processor()},

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from conftest import ENVIRONMENT, LONG, ROOT, program
 
-from allcores_study.config import checks, component, registry, schema
+from allcores_study.config import checks, component, registry
 
 sys.path.insert(0, str(ROOT / "docs"))
 import measured
@@ -122,7 +122,7 @@ def test_a_config_in_a_page_has_no_mistake(page, code, tmp_path, monkeypatch):
     for study in config["studies"].values():
         for name in set(study["models"]) - set(config["models"]):
             config["models"][name] = {"name": name} | config["models"]["lenet"]
-    problems = list(checks.findings(schema.defaults() | config))
+    problems = list(checks.findings(config))
     # Files of the reader's own.
     assert not [text for text in problems if "path" not in text], problems
 

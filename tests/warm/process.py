@@ -12,7 +12,7 @@ from allcores_study.campaign import warm_start
 def warm_up():
     # What a call imports while it reads a workflow: half of the time of a dry run.
     for name in (
-        *("docutils.core", "docutils.parsers.rst", "jinja2", "jsonschema", "numpy", "pandas"),
+        *("docutils.core", "docutils.parsers.rst", "jinja2", "pydantic", "numpy", "pandas"),
         *("psutil", "pygments.lexers", "requests", "snakemake.cli", "snakemake.report"),
         *("snakemake.script", "statistics", "tqdm", "yaml", "yte"),
     ):

@@ -40,7 +40,7 @@ MODULES = {
     **dict.fromkeys(("parallel/exchange", "parallel/process_group"), HALF),  # of ddp
     # the way from data to results, except for what watches, places or tells
     "data": ALL,
-    **dict.fromkeys(("data/metadata", "data/preparation"), NONE),
+    **dict.fromkeys(("data/metadata", "data/preparation", "data/precision"), NONE),
     "parallel": ALL,
     **dict.fromkeys(("parallel/failures", "parallel/heartbeat", "parallel/supervision"), NONE),
     # what only other runs have
@@ -49,7 +49,7 @@ MODULES = {
     "training/estimators": NONE,  # of estimators alone
     **dict.fromkeys((f"training/{name}" for name in ("checkpoints", "progress")), NONE),
     "training/run_request": NONE,
-    **dict.fromkeys(("training/choosing", "training/scores"), NONE),  # see test_marks.py
+    "training/choosing": NONE,  # see test_sweeps.py
     "stacking": NONE,  # see below
     "planning": NONE,
     "campaign": NONE,
@@ -140,7 +140,7 @@ def test_an_edit_changes_the_identity_of_runs_that_reach_it(library, module):
 
 def test_an_edit_of_what_stacks_trains_runs_that_may_be_stacked():
     config = copying.deepcopy(CONFIG)
-    config["studies"]["first"] |= {"strategies": ["serial"]}
+    config["studies"]["first"] |= {"strategies": ["serial"], "models": ["mlp"]}
     for run in grid.expand(config).runs.values():
         covered = fingerprint.files_of_run(run)
         assert {f"allcores_study.stacking.{name}" for name in STACKING} <= covered.keys()

@@ -34,7 +34,8 @@ from typing import TYPE_CHECKING, Any
 
 from allcores_study.analysis import metrics
 from allcores_study.analysis.metrics import ACCURACY, Metric
-from allcores_study.config import component, fit, grid, registry, schema, sweeps
+from allcores_study.config import component, fit, grid, registry, sweeps
+from allcores_study.config.settings import SWEPT, WRITTEN
 
 if TYPE_CHECKING:
     from allcores_study.config.component import Component
@@ -168,7 +169,7 @@ def of_study(config: dict[str, Any], study: str) -> list[Product]:
 
 def facts_of(config: dict[str, Any], study: str) -> Facts:
     """Return the facts of a study."""
-    settings = schema.defaults("studies") | config["studies"][study]
+    settings = config["studies"][study]
     study_metrics, task = metrics.of_study(config, study), fit.task_of_study(config, settings)
     baseline = settings.get("baseline") or grid.strategies(config, settings)[0].label
     return Facts(
@@ -182,7 +183,7 @@ def facts_of(config: dict[str, Any], study: str) -> Facts:
         stratified=task.constants["STRATIFIED"],
         drawn=tuple(
             (label, sweeps.how_drawn(entry))
-            for label, entry in config.get(schema.WRITTEN, {}).items()
+            for label, entry in config.get(WRITTEN, {}).items()
             if sweeps.SAMPLE in entry
         ),
         alone=tuple(
@@ -277,7 +278,7 @@ def _constant(
 
 def _has_several_setups(config: dict[str, Any], settings: dict[str, Any]) -> bool:
     """Return whether there are speeds to compare."""
-    return len(list(grid.layouts(config, schema.defaults("studies") | settings))) > 1
+    return len(list(grid.layouts(config, settings))) > 1
 
 
 def _is_timed(config: dict[str, Any], settings: dict[str, Any]) -> bool:
@@ -288,7 +289,7 @@ def _is_timed(config: dict[str, Any], settings: dict[str, Any]) -> bool:
 
 def _has_several_models(config: dict[str, Any], settings: dict[str, Any]) -> bool:
     """Return whether there are several models or schedules whose scores can be compared."""
-    schedules = (schema.defaults("studies") | settings)["schedules"]
+    schedules = settings["schedules"]
     models = settings["models"]
     if "select" in settings:  # the candidates of a sweep are one model
         models = {sweeps.family_of(config, label) for label in models}
@@ -307,7 +308,7 @@ def _has_references(settings: dict[str, Any], key: str) -> bool:
 
 def _is_swept_widely(config: dict[str, Any], settings: dict[str, Any]) -> bool:
     """Return whether enough candidates of a model differ in several keys to show which matter."""
-    swept = config.get(schema.SWEPT, {})
+    swept = config.get(SWEPT, {})
     entries = [swept[model] for model in settings["models"] if model in swept]
     counts = Counter(entry["family"] for entry in entries if len(entry["values"]) > 1)
     return max(counts.values(), default=0) >= LEAST_CANDIDATES
@@ -344,7 +345,7 @@ CONDITIONS = {
     "curves": lambda config, settings: settings.get("curves", False),
     "target_accuracy": lambda config, settings: "target_accuracy" in settings,
     "swept": lambda config, settings: any(
-        model in config.get(schema.SWEPT, {}) for model in settings["models"]
+        model in config.get(SWEPT, {}) for model in settings["models"]
     ),
     "swept_widely": _is_swept_widely,
     "selects": lambda config, settings: "select" in settings,

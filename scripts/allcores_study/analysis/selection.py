@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from allcores_study.analysis import tidy
-from allcores_study.config import schema
+from allcores_study.config import settings
 
 if TYPE_CHECKING:
     from allcores_study.analysis.study import Study
@@ -29,7 +29,7 @@ def candidates(
     Args:
         measured: see tidy.runs().
     """
-    swept = study.config.get(schema.SWEPT, {})
+    swept = study.config.get(settings.SWEPT, {})
     rows = []
     for chosen in study.runs if study.selects else ():
         choice: dict[str, Any] = {}

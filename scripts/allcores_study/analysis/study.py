@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from allcores.files import read_json, sha256
 from allcores_study.analysis import products
-from allcores_study.config import fit, grid, registry, schema, sweeps
+from allcores_study.config import fit, grid, registry, settings, sweeps
 from allcores_study.config.run import digest
 from allcores_study.data import storage
 from allcores_study.records import fingerprint
@@ -106,7 +106,7 @@ class Study:
     def config_part(self) -> dict[str, Any]:
         """The part of the config that is needed to train the study again."""
         written = self.config | {
-            "models": self.config["models"] | self.config.get(schema.WRITTEN, {})
+            "models": self.config["models"] | self.config.get(settings.WRITTEN, {})
         }
         names = filter(None, (self.config["studies"][self.name].get("against"), self.name))
         studies = {name: self._as_written(self.config["studies"][name]) for name in names}
@@ -120,18 +120,18 @@ class Study:
             for section in ("datasets", "models", "schedules", "strategies")
         }
         parts |= {"studies": studies}
-        usual = schema.defaults()
+        usual = settings.defaults(settings.Config)
         parts |= {
             key: self.config[key]
             for key in (*usual, *grid.FOR_ALL_MODELS)
-            if self.config.get(key, usual.get(key)) != usual.get(key)
+            if key not in parts and self.config.get(key, usual.get(key)) != usual.get(key)
         }
         return {key: value for key, value in parts.items() if value != {}}
 
     def _as_written(self, study: dict[str, Any]) -> dict[str, Any]:
         """Return the entry of a study with the swept models instead of their candidates."""
         models = dict.fromkeys(sweeps.family_of(self.config, label) for label in study["models"])
-        return study | {"models": list(models)}
+        return settings.without_defaults(study) | {"models": list(models)}
 
     @property
     def notes(self) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 from allcores.machine import cores
 from allcores_study import yaml_files
 from allcores_study.campaign import warm_start
-from allcores_study.config import checks, component, grid, registry, schema, sweeps
+from allcores_study.config import checks, component, grid, registry, settings, sweeps
 from allcores_study.config.grid import Table
 from allcores_study.data import preparation
 from allcores_study.planning import preflight
@@ -82,7 +82,7 @@ def expanded(flags: argparse.Namespace) -> tuple[dict[str, Any], Table]:
     config |= {"models": {label: entry}, "studies": {STUDY: study}}
     if findings := checks.findings(config, [flags.config]):
         raise ValueError("\n".join(findings))
-    config = sweeps.expanded(config)
+    config = sweeps.expanded(settings.with_defaults(config))
     if len(config["models"]) > 1:
         raise ValueError(
             f"--model: {flags.model} is swept over; write a study with one of its values"
@@ -90,4 +90,4 @@ def expanded(flags: argparse.Namespace) -> tuple[dict[str, Any], Table]:
     table = grid.expand(config)
     if table.of(STUDY)[0].workers != flags.workers:
         raise ValueError(f"--workers: found {flags.workers}; {flags.strategy} takes only one")
-    return schema.defaults() | config, table
+    return config, table

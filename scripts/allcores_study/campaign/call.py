@@ -26,7 +26,7 @@ from allcores_study.campaign import snakemake_internals as internals
 from allcores_study.campaign.data_jobs import DataJobs
 from allcores_study.campaign.run_jobs import RunJobs
 from allcores_study.campaign.study_jobs import FinalJob, StudyJob
-from allcores_study.config import checks, fit, grid, schema, sweeps
+from allcores_study.config import checks, fit, grid, settings, sweeps
 from allcores_study.planning import preflight
 from allcores_study.planning.estimate import Estimates
 from allcores_study.records import marks, results_folder
@@ -76,7 +76,7 @@ class Call:
         self.reported: set[str] = set()  # names of the studies whose report is made
         self.given = internals.given(workflow)
         update_config(config, yaml_files.typed(internals.given_values(workflow)))
-        self.merged_config = schema.defaults() | config
+        self.merged_config = config
         try:
             name = results_folder.name_of(self.files)
         except ValueError as error:
@@ -91,6 +91,7 @@ class Call:
             self._check(self.local_cores if self.local_cores != 1 or has_flag else None)
             stop_at(results_folder.foreign(self.files, self.folder.path))
             stop_at(writable_problem(Path(self.folder.path).absolute()))
+        self.merged_config = settings.with_defaults(config)
         self.config = sweeps.expanded(self.merged_config)
         self.table = grid.expand(self.config)
         if self.local_cores is not None:

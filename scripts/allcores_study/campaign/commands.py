@@ -34,10 +34,10 @@ def again(files: Iterable[str | Path], pairs: Iterable[str], snakefile: str) -> 
     if not is_found and programs.RUN not in os.environ:
         words += ["-s", os.path.relpath(snakefile)]
     words += ["--cores", "all"]
-    for file in files:
-        words += ["--configfile", os.path.relpath(file)]
-    for pair in pairs:
-        words += ["--config", pair]
+    # Of a flag that is repeated, Snakemake takes the last.
+    for flag, values in (("--configfile", map(os.path.relpath, files)), ("--config", pairs)):
+        if given := list(values):
+            words += [flag, *given]
     return shlex.join(words)
 
 
@@ -103,9 +103,9 @@ def read_config(
     from snakemake.utils import update_config  # here, as --help does not need it
 
     from allcores_study.campaign import snakemake_internals
-    from allcores_study.config import checks, schema, sweeps
+    from allcores_study.config import checks, settings, sweeps
 
-    config = dict(schema.defaults())
+    config: dict[str, Any] = {}
     for file in files:
         update_config(config, yaml_files.read(file))
     if pairs:
@@ -113,4 +113,4 @@ def read_config(
     problems = checks.findings(config, files, cores)
     if problems:
         raise ValueError("\n".join(["The config cannot be run:", *problems]))
-    return sweeps.expanded(config)
+    return sweeps.expanded(settings.with_defaults(config))

@@ -47,7 +47,7 @@ class Selection:
 def of_runs(
     study: str, runs: Iterable[Run], folds: int, metrics: tuple[str, ...], families: dict[str, str]
 ) -> tuple[list[Selection], dict[str, Run]]:
-    """Return the Selections between runs that are alike but for their candidate.
+    """Return the Selections between runs that differ only in their candidate.
 
     Args:
         study: name of their study.

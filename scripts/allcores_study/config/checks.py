@@ -1,7 +1,7 @@
 """Check a config before anything starts: a line per finding, with place and remedy.
 
 There are three stages, each of which relies on what the earlier ones have checked; the first that
-finds something is the last. Every value is of the kind that the schema asks for (_of_shape); every
+finds something is the last. Every value is of the kind that settings.py asks for (_of_shape); every
 name exists and takes its options (_of_names); the parts of each study fit together
 (study_checks.py).
 """
@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from allcores.options import choices
 from allcores_study import yaml_files
-from allcores_study.config import component, grid, registry, schema, study_checks, sweeps
+from allcores_study.config import (
+    component,
+    grid,
+    registry,
+    settings,
+    study_checks,
+    sweeps,
+    violations,
+)
 from allcores_study.config.study_checks import SECTIONS, SINGULAR
 
 if TYPE_CHECKING:
@@ -27,9 +35,18 @@ if TYPE_CHECKING:
 
 
 NUMBER, MOST_ALIKE = re.compile(r"-?\d[\d.e+-]*"), 3
-# Stands in for an entry that the schema cannot check: an estimator's, whose keys are its own, or
-# one with a faulty sweep, which is reported already.
-CHECKED_ELSEWHERE = {"batch_size": 1, "epochs": 1, "optimizer": {"name": "sgd", "lr": 1}}
+# Key of an entry or of a study that was removed -> what to do instead.
+REMOVED = {
+    "search": "searches were removed; `sample: 60` draws 60 candidates from the lists and ranges",
+    "halving": "it was removed; all candidates are trained to the end",
+}
+AUTO = "auto"  # was a value of these keys -> what to write instead
+INSTEAD_OF_AUTO = {
+    "precision": "fp32 or bf16; `[fp32, bf16]` in a model's entry compares them",
+    "memory_format": "contiguous or channels_last; a list in a model's entry compares them",
+    "threads_per_worker": "numbers; with `exclusive: true`, the report says which is fastest",
+    "strategies": "strategies; with `exclusive: true`, the report says which is fastest",
+}
 
 
 def findings(
@@ -52,7 +69,7 @@ def findings(
     lines, repeated = yaml_files.places(files)
     problems = repeated + _of_shape(config)
     if not problems:
-        expanded = sweeps.expanded(schema.defaults() | config)
+        expanded = sweeps.expanded(settings.with_defaults(config))
         problems = list(_of_names(expanded))
         problems = problems or list(study_checks.of_studies(expanded, cores, nodes, flag))
         problems = [(sweeps.original(expanded, path), text) for path, text in problems]
@@ -60,30 +77,79 @@ def findings(
 
 
 def _of_shape(config: Any) -> list[Problem]:
-    """Return problems for keys and values that the schema rejects, and for invalid sweeps."""
+    """Return problems for keys and values that settings.py rejects, and for invalid sweeps."""
     try:
-        of_types, config = schema.types(config), schema.as_json(config)
+        of_types, config = list(_check_types(config, ())), _as_json(config)
     except RecursionError:
         return [((), "contains itself, through a YAML anchor; remove that reference")]
-    entries = schema.entries(config, "models")
-    problems = sweeps.problems(entries)
-    wrong = {path[1] for path, _ in problems}
-    sound = {label: entry for label, entry in entries.items() if label not in wrong}
+    models = _entries(config, "models")
+    told = [*of_types, *_removed(config), *sweeps.problems(models)]
+    # Without the keys that _check_types() reports, an entry may lack what it has.
+    paths = {path for path, _ in told}
+    wrong = {path[1] for path in paths if path[:1] == ("models",) and len(path) > 1}
+    sound = {label: entry for label, entry in models.items() if label not in wrong}
     expanded = sweeps.expanded({"models": sound, "studies": {}})
-    known = {
-        label: CHECKED_ELSEWHERE if component.is_estimator(entry) else entry
-        for label, entry in expanded["models"].items()
-    }
-    if entries:
-        no_entries = {key: value for key, value in config["models"].items() if key not in entries}
-        known |= no_entries | dict.fromkeys(wrong, CHECKED_ELSEWHERE)
-        config = config | {"models": known}
-    # Without the keys that types() reports, an entry may lack what it has.
-    told = {path for path, _ in of_types}
-    of_schema = [found for found in schema.violations(config) if found[0] not in told]
-    return [*of_types, *problems] + [
-        (sweeps.original(expanded, path), text) for path, text in of_schema
+    if models:
+        others = {label: one for label, one in config["models"].items() if label not in sound}
+        config = config | {"models": expanded["models"] | others}
+    of_settings = (
+        (sweeps.original(expanded, path), text) for path, text in violations.problems(config)
+    )
+    return told + [
+        (path, text)
+        for path, text in of_settings
+        if paths.isdisjoint(path[:end] for end in range(1, len(path) + 1))
     ]
+
+
+def _removed(config: Any) -> Iterator[Problem]:
+    """Yield a problem for each key and value that this version no longer has."""
+    places: list[tuple[Keys, dict[str, Any]]] = []
+    if isinstance(config, dict):
+        places.append(((), config))
+    for section in ("models", "studies"):
+        places += [((section, label), one) for label, one in _entries(config, section).items()]
+    for path, entry in places:
+        yield from (((*path, key), REMOVED[key]) for key in REMOVED if path and key in entry)
+        for key, instead in INSTEAD_OF_AUTO.items():
+            if AUTO in (value if isinstance(value := entry.get(key), list) else [value]):
+                yield (*path, key), f"`auto` was removed; write {instead}"
+
+
+def _check_types(value: Any, path: Keys) -> Iterator[Problem]:
+    """Yield problems for what only YAML has: keys that are not texts, dates, sets."""
+    if isinstance(value, dict):
+        for key, child in value.items():
+            if isinstance(key, str):
+                yield from _check_types(child, (*path, key))
+            else:
+                read = " (as YAML reads no, off, yes and on)" if isinstance(key, bool) else ""
+                yield path, f"found the key {key!r}{read}, which is not a text; put it in quotes"
+    elif isinstance(value, list):
+        for position, child in enumerate(value):
+            yield from _check_types(child, (*path, position))
+    elif not isinstance(value, str | int | float | None):
+        kind = type(value).__name__
+        yield (
+            path,
+            f"found a {kind}; expected a text (in quotes), a number, true, false, a list or keys",
+        )
+
+
+def _as_json(value: Any) -> Any:
+    """Return a config without the keys that are no texts."""
+    if isinstance(value, dict):
+        return {key: _as_json(child) for key, child in value.items() if isinstance(key, str)}
+    if isinstance(value, list):
+        return [_as_json(child) for child in value]
+    return value
+
+
+def _entries(config: Any, section: str) -> dict[str, dict[str, Any]]:
+    """Return the entries in a section of anything read as a config, if they are mappings."""
+    found = config.get(section) if isinstance(config, dict) else None
+    found = found if isinstance(found, dict) else {}
+    return {label: entry for label, entry in found.items() if isinstance(entry, dict)}
 
 
 def _of_names(config: dict[str, Any]) -> Iterator[Problem]:

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from allcores.options import choices
-from allcores_study.config import component, grid, registry, schema, scoring
+from allcores_study.config import component, grid, registry, scoring, settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -260,7 +260,7 @@ def _check_selection(
     """Check that a selection has candidates to choose from and enough samples for inner folds."""
     if "select" not in study:
         return
-    swept = config.get(schema.SWEPT, {})
+    swept = config.get(settings.SWEPT, {})
     if not any(label in swept for label in study["models"]):
         yield (
             (*path, "select"),
@@ -309,10 +309,9 @@ def _check_same_choice(
     config: dict[str, Any], path: Keys, study: dict[str, Any]
 ) -> Iterator[Problem]:
     """Check that an earlier study with the same runs chooses their candidates in the same way."""
-    for name, entry in config["studies"].items():
+    for name, other in config["studies"].items():
         if name == path[-1]:
             return
-        other = schema.defaults("studies") | entry
         shared = ("datasets", "models", "schedules", "strategies", "seeds")
         if (
             "select" not in other

@@ -8,7 +8,7 @@ import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from allcores_study.config import candidates, component, registry, schema, scoring
+from allcores_study.config import candidates, component, registry, scoring, settings
 from allcores_study.config.run import ADDITIONS, Choice, Conditions, Run
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def expand(config: dict[str, Any]) -> Table:
     selections: dict[str, candidates.Selection] = {}
     conditions: dict[str, Conditions] = {}
     oversubscribe, alone = set(), set()
-    families = {label: entry["family"] for label, entry in config.get(schema.SWEPT, {}).items()}
+    families = {label: entry["family"] for label, entry in config.get(settings.SWEPT, {}).items()}
     for name, study in _with_finals(config["studies"]):
         runs_of_study = {run.path: run for run in _runs_of_study(config, study)}
         studies[name] = list(runs_of_study)
@@ -179,7 +179,7 @@ def _with_finals(studies: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]
     These are one run per dataset, model and schedule: the first strategy, on all samples.
     """
     for name, entry in studies.items():
-        study = schema.defaults("studies") | entry
+        study = settings.defaults(settings.Study) | entry
         yield name, study
         if study["final"]:
             listed = ("strategies", "workers", "threads_per_worker", "seeds", "cores")
@@ -271,7 +271,7 @@ def layouts(
 
 def strategies(config: dict[str, Any], study: dict[str, Any]) -> list[Choice]:
     """Return the strategies of a study."""
-    labelled = [layout[0] for layout in layouts(config, schema.defaults("studies") | study)]
+    labelled = [layout[0] for layout in layouts(config, study)]
     return list({strategy.label: strategy for strategy in labelled}.values())
 
 
@@ -301,7 +301,6 @@ def training(config: dict[str, Any], label: str, dataset: Choice) -> dict[str, A
         dataset: decides the default loss.
     """
     entry = config["models"][label]
-    usual = schema.defaults("models")
     loss = {"name": registry.task(dataset).constants["LOSS"]}
     if component.is_estimator(entry):
         options = {key: value for key, value in entry.items() if key not in ESTIMATOR_KEYS}
@@ -327,10 +326,7 @@ def training(config: dict[str, Any], label: str, dataset: Choice) -> dict[str, A
         "flip": entry["augmentation"].get("flip", False),
         "augmentation": _own_augmentation(entry["augmentation"]),
         **{key: entry[key] for key in ("batch_size", "epochs", *FOR_ALL_MODELS)},
-        # A Run leaves out what is the default.
-        **{
-            key: entry[key] for key in ADDITIONS if entry.get(key, usual.get(key)) != usual.get(key)
-        },
+        **{key: entry[key] for key in ADDITIONS if key in entry},
     }
 
 

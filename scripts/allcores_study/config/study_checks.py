@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from allcores.loop import named
 from allcores.options import choices
 from allcores_study import programs
-from allcores_study.config import component, fit, grid, registry, schema, sweeps
+from allcores_study.config import component, fit, grid, registry, settings, sweeps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -33,7 +33,6 @@ SINGULAR = {
 def unknown_labels(config: dict[str, Any]) -> Iterator[Problem]:
     """Yield a problem for each unknown label in a study, and each unreadable file."""
     for name, study in config["studies"].items():
-        study = schema.defaults("studies") | study
         for section, singular in SINGULAR.items():
             built_in = SECTIONS.get(section, dict)()
             known = [*config.get(section, {}), *built_in]
@@ -64,7 +63,7 @@ def of_studies(
 ) -> Iterator[Problem]:
     """Yield problems for what does not go together in a study whose labels are all known."""
     for name, study in config["studies"].items():
-        path, study = ("studies", name), schema.defaults("studies") | study
+        path = ("studies", name)
         yield from _check_keys(config, path, study)
         yield from _check_batches(config, path, study)
         yield from _check_optimizers(config, path, study)
@@ -163,6 +162,7 @@ def _check_cores(
 ) -> Iterator[Problem]:
     """Check that runs fit on the cores: else Snakemake would silently cut their threads."""
     key = "cores" if "cores" in study else "workers"
+    too_large: dict[str, tuple[int, str]] = {}  # strategy -> its widest run: cores, in words
     for strategy, nodes, workers, servers, threads in grid.layouts(config, study):
         needed = -(-(workers + servers) // nodes) * threads
         of_servers = f"{servers} server{'s' * (servers > 1)}"
@@ -173,13 +173,16 @@ def _check_cores(
                 f"expected at least {servers + 1}",
             )
         elif needed > cores and not study["oversubscribe"]:
-            yield (
-                (*path, key),
+            text = (
                 f"{strategy.label} with {workers} workers{f' and {of_servers}' if servers else ''} "
                 f"x {threads} thread{'s' * (threads > 1)} needs {needed} "
                 f"cores{f' on each of {nodes} nodes' if nodes > 1 else ''}; this "
-                f"invocation has {cores}; give it {flag(needed)}, or use fewer workers or threads",
+                f"invocation has {cores}; give it {flag(needed)}, or use fewer workers or threads"
             )
+            known = too_large.get(strategy.label, (0, ""))
+            too_large[strategy.label] = max(known, (needed, text))
+    for _, text in too_large.values():
+        yield (*path, key), text
 
 
 def _check_keys(config: dict[str, Any], path: Keys, study: dict[str, Any]) -> Iterator[Problem]:
@@ -188,7 +191,9 @@ def _check_keys(config: dict[str, Any], path: Keys, study: dict[str, Any]) -> It
     if baseline is not None and baseline not in study["strategies"]:
         yield (*path, "baseline"), f"found {baseline!r}; {choices(baseline, study['strategies'])}"
     if "cores" in study:
-        for key in {"workers", "threads_per_worker", "nodes"} & set(config["studies"][path[-1]]):
+        for key in {"workers", "threads_per_worker", "nodes"} & set(
+            settings.without_defaults(study)
+        ):
             yield (*path, key), "conflicts with `cores`, which decides it"
     if study["oversubscribe"] and not study["exclusive"]:
         yield (*path, "oversubscribe"), "needs `exclusive: true`, or it would slow down other runs"
@@ -218,7 +223,7 @@ def _check_against(
     if against not in others:
         yield (*path, "against"), f"found {against!r}; {choices(against, others)}"
         return
-    other = schema.defaults("studies") | config["studies"][against]
+    other = config["studies"][against]
     if "select" in other:
         yield (*path, "against"), f"{against!r} has `select`, which chooses its runs"
     if not other["exclusive"]:

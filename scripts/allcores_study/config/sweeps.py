@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from allcores.options import is_integer
 from allcores_study.config import grid, ranges, registry
 from allcores_study.config.run import digest
-from allcores_study.config.schema import SWEPT, WRITTEN
+from allcores_study.config.settings import SWEPT, WRITTEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 SAMPLE = "sample"
 # Keys whose values are names, which cannot be swept over.
 NAMES = ("name", "import")
+# Keys in mappings of an entry that take one value; others are options of a component.
+ONE_VALUE = {
+    *(("optimizer", "lr"), ("loss", "label_smoothing")),
+    *(("augmentation", "crop"), ("augmentation", "flip")),
+}
 LONGEST_LABEL = 60
 MOST_CANDIDATES = 10_000  # of an entry
 
@@ -61,10 +66,17 @@ def _check_lists(label: str, lists: Sequence[ranges.Swept]) -> Iterator[Problem]
         elif any(isinstance(value, dict) for value in swept.found):
             problem = "a sweep cannot list keys and values; add one entry for each"
             yield path, f"found {swept.found}; {problem}"
+        elif _takes_one(swept.path) and any(isinstance(value, list) for value in swept.found):
+            yield path, f"found {swept.found}; expected a value, or a list of values to sweep over"
         elif not swept.found:
             yield path, "found []; expected a value, or a list of values to sweep over"
         elif len({repr(value) for value in swept.found}) < len(swept.found):
             yield path, f"found {swept.found}; nothing may be listed twice"
+
+
+def _takes_one(path: tuple[str, ...]) -> bool:
+    """Return whether a key of an entry takes one value, which is no list."""
+    return path[0] in grid.HYPERPARAMETERS if len(path) == 1 else path in ONE_VALUE
 
 
 def _check_sample(

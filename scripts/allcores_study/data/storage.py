@@ -306,12 +306,6 @@ def examples(folder: str | Path, info: dict[str, Any]) -> list[Any] | None:
     return extremes([inputs])
 
 
-def vocabulary_known(info: dict[str, Any]) -> int | None:
-    """Return Metadata.vocabulary of the dataset whose dataset.json has this content."""
-    vocabulary: Any = Vocabulary.from_json(info["vocabulary"])
-    return vocabulary and vocabulary.most_known
-
-
 def extremes(chunks: Iterable[np.ndarray]) -> list[Any]:
     """Return the inputs of the samples with the smallest and the largest number, as nested lists.
 

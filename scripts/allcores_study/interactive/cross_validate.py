@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from allcores_study.config import registry, schema
+from allcores_study.config import registry
+from allcores_study.config import settings as config_keys
 from allcores_study.interactive import data_files, settings, workflow
 from allcores_study.interactive.result import Result
 
@@ -79,7 +80,7 @@ def cross_validate(
             if isinstance(value, Mapping):
                 config[key] = settings.entries(key, value)
             study[key] = settings.plain(key, [value] if isinstance(value, str) else [*value])
-        elif key in schema.properties():
+        elif key in config_keys.Config.model_fields:
             config[key] = settings.plain(key, value)
         else:
             study[key] = settings.plain(key, value)

@@ -20,7 +20,7 @@ import yaml
 from allcores.files import write_text
 from allcores.machine import cores, lifetime
 from allcores_study import programs, yaml_files
-from allcores_study.config import grid, schema, sweeps
+from allcores_study.config import grid, settings, sweeps
 from allcores_study.records import results_folder
 from allcores_study.records.results_folder import ResultsFolder
 from allcores_study.watching import journal
@@ -44,7 +44,7 @@ def file_of(name: str) -> Path:
     Raises:
         ValueError: the name is no label, or a person wrote that file.
     """
-    if not isinstance(name, str) or not schema.is_label(name):
+    if not isinstance(name, str) or not settings.is_label(name):
         raise ValueError(f"name: found {name!r}; expected letters, digits, _, - and .")
     file = Path(f"{name}.yaml")
     results_folder.name_of([file])
@@ -144,7 +144,7 @@ def _status(file: Path) -> Status:
 
 def config_of(file: Path) -> dict[str, Any]:
     """Return the config in a file, which was run, with its sweeps expanded."""
-    return sweeps.expanded(schema.defaults() | yaml_files.read(file))
+    return sweeps.expanded(settings.with_defaults(yaml_files.read(file)))
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -1,1 +1,1 @@
-"""Identities of runs, records and stores of results, and the marks that Snakemake sees."""
+"""Identities of runs, records of results, and the marks that Snakemake sees."""

@@ -39,6 +39,7 @@ EXCLUDED = (
     "allcores_study.records.identity",
     "allcores_study.config.registry",
     "allcores_study.records.results_folder",
+    "allcores_study.records.run_files",
     "allcores.parallel.failures",
     "allcores.parallel.heartbeat",
     "allcores.parallel.supervision",
@@ -62,8 +63,7 @@ def files_of_run(run: Run) -> dict[str, str]:
     parts += (registry.model(run.model.name), registry.loss(run.loss.name))
     if run.augmentation:
         parts += (component.imported(run.augmentation.name, "augmentations"),)
-    if run.dataset.name:  # a workload has none
-        parts += (registry.task(run.dataset),)
+    parts += (registry.task(run.dataset),)
     modules = {part.module for part in parts} | {registry.trainer(run)}
     stacking = [f"{STUDY}.stacking.stacks"] if registry.may_be_stacked(run) else []
     return _reached(f"{STUDY}.training.experiment", *stacking, *sorted(modules))

@@ -1,6 +1,6 @@
 """Marks: empty files whose names show Snakemake what is there.
 
-The mark of a dataset, folds, a run, a choice or a report lies beside it and is called
+The mark of a dataset, folds, a run or a report lies beside it and is called
 STEM.DIGEST, with a digest of what it is made of. If that changes, the mark has another name, which
 is not there, so Snakemake rebuilds the result, whatever file times and its own records show.
 For a damaged result, STEM.DIGEST-2 is requested.

@@ -207,10 +207,6 @@ class Task:
         """Return this many targets as stored."""
         raise NotImplementedError
 
-    def class_names(self) -> list[int] | None:
-        """Return names for that many classes; None: the targets are not classes."""
-        return None
-
 
 def of_samples(losses: Tensor) -> Tensor:
     """Return the loss of each sample, (K, B), from (K, B) or, with T outputs each, (K, B, T)."""

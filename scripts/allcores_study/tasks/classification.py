@@ -152,6 +152,3 @@ class Classification(Task):
 
     def stored_examples(self, count: int, shape: Sequence[int]) -> np.ndarray:
         return np.arange(count) % self.outputs
-
-    def class_names(self) -> list[int]:
-        return list(range(self.outputs))

@@ -23,7 +23,7 @@ from allcores_study.data.scaling import Scaling
 from allcores_study.records import fingerprint, identity
 from allcores_study.records.identity import Record
 from allcores_study.records.run_files import PREDICTIONS, WEIGHTS
-from allcores_study.training import models, results, scores
+from allcores_study.training import models, results
 from allcores_study.training.checkpoints import save_weights
 from allcores_study.training.evaluation import evaluate
 
@@ -207,7 +207,7 @@ class PreparedRun:
         """Return the scores to compare candidates by, and a digest of each metric's code."""
         if not names:
             return {}
-        values = scores.of_predictions(names, self.dataset.targets[self.held_out], columns)
+        values = results.scores(names, self.dataset.targets[self.held_out], columns)
         return {
             "scores": values,
             "scored_by": {name: fingerprint.of_metric(name) for name in names},

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from allcores.files import whole
+from allcores_study.config import registry
 from allcores_study.tasks import base as tasks
 from allcores_study.training import evaluation
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from allcores.parallel.failures import DivergedError
     from allcores_study.config.run import Run
 
@@ -70,6 +73,23 @@ def _of_epoch(measures: dict[str, Any] | None, task: tasks.Task) -> dict[str, fl
         return {leading: None, "held_out_loss": None}
     values = {leading: measures[leading], "held_out_loss": measures["loss"]}
     return {name: value if value is None else _finite(value) for name, value in values.items()}
+
+
+def scores(
+    names: Iterable[str], true: np.ndarray, columns: dict[str, np.ndarray] | None
+) -> dict[str, float | None]:
+    """Return name -> value of each metric, None if it is undefined, for the record of an inner run.
+
+    It leaves no predictions from which to compute them later.
+
+    Args:
+        true: the true values of the held-out samples, as stored.
+        columns: of Task.predictions() for them; None: the run diverged.
+    """
+    if columns is None:
+        return dict.fromkeys(names)
+    arguments = true, columns["predicted"], tasks.probabilities(columns)
+    return {name: _finite(registry.metric(name).load()(*arguments)) for name in names}
 
 
 def write_predictions(

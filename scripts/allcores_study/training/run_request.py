@@ -34,7 +34,7 @@ class RunRequest:
         fold_file: the fold of each sample, from folds.write(); None: assign folds here.
         selection: of a chosen run: what to choose before it is trained; `run` stands in.
         metrics: of an inner run: the metrics by which candidates are compared. It leaves
-            metrics.json alone.
+            no other file than metrics.json.
         conditions: what is scored and how it is measured.
         cores_of_call: number of cores onto which Snakemake packs the runs of this invocation; None:
             the cores that this process may use.

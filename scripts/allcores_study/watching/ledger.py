@@ -138,7 +138,7 @@ class Ledger:
         made_of, selection = self.check.made_of, self.table.selections.get(path)
         if selection is None:
             return made_of(self.table.runs[path])
-        compared = [made_of(self.table.runs[path]) for path in selection.compared]
+        compared = [made_of(self.table.runs[inner]) for inner in selection.compared]
         final = [made_of(run) for run in selection.final.values()]
         return repr([selection.metrics[0], fingerprint.of_choice(), compared, final])
 

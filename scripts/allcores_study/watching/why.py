@@ -46,7 +46,7 @@ def reasons(check: UpToDateCheck, path: str) -> list[str]:
     record, run = folder.record(path), folder.run_at(table, path)
     assert record is not None, "it is neither gone nor damaged"
     recorded = run_files.metrics(folder.run(path))["identity"]
-    before_data = {part: recorded[part] for part in identity.before_data(run)}
+    before_data = {part: recorded.get(part, "") for part in identity.before_data(run)}
     is_other = check.made_of(run, before_data) != record.made_of
     try:
         expected = collect.wanted_identity(run, folder.dataset(""), recorded)
@@ -61,9 +61,10 @@ def reasons(check: UpToDateCheck, path: str) -> list[str]:
         lines.append(f"code: {', '.join(edited)}, loaded by the run")
     if is_other:
         lines.append("data: the dataset is now made from other files, options or code")
-    for part in ("torch", "inputs", "targets", "folds"):
-        if recorded.get(part) != expected[part]:
-            lines.append(f"{part}: {_short(recorded.get(part))} -> {_short(expected[part])}")
+    for part in ("torch", "estimator", "inputs", "targets", "folds"):
+        then, now = recorded.get(part), expected.get(part)
+        if then != now:
+            lines.append(f"{part}: {_short(then)} -> {_short(now)}")
     if not check.has_what_is_asked(path, record):
         asked = table.conditions[path]
         missing = [key for key in ("curves", "exclusive") if getattr(asked, key)]

@@ -229,6 +229,7 @@ def test_an_accelerator_is_no_repeat_of_serial():
         "models": [],
         "workers": [1],
         "threads_per_worker": [1],
+        "nodes": [1],
     }
     assert products.facts_of(config, "s").alone == ("serial", "ddp")
 

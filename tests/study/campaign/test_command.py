@@ -7,6 +7,7 @@ import pytest
 from conftest import ROOT
 
 from allcores.machine import cores, memory
+from allcores_study.campaign import commands
 
 sys.path.append(str(ROOT / "scripts"))
 
@@ -76,7 +77,6 @@ def test_a_config_that_is_missing_or_damaged_is_answered_in_a_line(called, tmp_p
     (tmp_path / "mine.yaml").write_text("a: [\n")
     with pytest.raises(SystemExit, match=r"allcores run: mine\.yaml:2: "):
         called(*CONFIG)
-    assert called("--unlock") == [*ALL, "--unlock"]
 
 
 def test_a_job_of_slurm_uses_what_it_was_given(called, monkeypatch):
@@ -90,3 +90,9 @@ def test_a_job_of_slurm_uses_what_it_was_given(called, monkeypatch):
     monkeypatch.setenv("SLURM_MEM_PER_NODE", "0")  # all of the node's
     monkeypatch.delenv("SLURM_MEM_PER_CPU")
     assert memory.free_mb() == pytest.approx(free, rel=0.5)
+
+
+def test_the_command_of_a_report_gives_each_flag_once():
+    """Of a flag that is repeated, Snakemake takes the last."""
+    said = commands.again(["a.yaml", "b.yaml"], ["x=1", "y=2"], "workflow/Snakefile")
+    assert said.endswith("--configfile a.yaml b.yaml --config x=1 y=2")

@@ -16,7 +16,7 @@ from project import copy
 
 from allcores.files import read_json
 from allcores.machine import costs, lifetime
-from allcores_study.config import grid, schema, sweeps
+from allcores_study.config import grid, settings, sweeps
 from allcores_study.records import run_files
 from allcores_study.records.results_folder import ResultsFolder
 from allcores_study.stacking import several
@@ -86,7 +86,7 @@ def weights(project):
 
 def table(project):
     config = sweeps.expanded(yaml.safe_load(project.config.read_text()))
-    return grid.expand(schema.defaults() | config)
+    return grid.expand(settings.with_defaults(config))
 
 
 def test_runs_share_jobs_and_files(finished):
@@ -137,7 +137,7 @@ def test_what_is_damaged_is_trained_again_and_nothing_else(project, name, how):
 
 
 def test_a_choice_is_made_of_the_scores_that_there_are(tmp_path):
-    """A change is interrupted after the inner runs; the chosen runs choose anew."""
+    """A change is interrupted after the inner runs; the chosen runs choose again."""
     project = copy(tmp_path)
     project.config.write_text(SELECTING)
     project.call()

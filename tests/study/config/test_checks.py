@@ -4,12 +4,13 @@ import copy
 import math
 import re
 
+import jsonschema
 import pytest
 import yaml
 from conftest import ROOT
 
 from allcores_study import yaml_files
-from allcores_study.config import checks
+from allcores_study.config import checks, violations
 
 GOOD = yaml.safe_load("""
 models:
@@ -112,6 +113,32 @@ def test_each_mistake_is_one_line_that_says_where_and_what_is_allowed(place, val
     assert all("\n" not in line for line in findings)
 
 
+def test_of_runs_that_need_too_many_cores_the_widest_is_told():
+    """Texts in their order, of which three are told, would hide it."""
+    config = copy.deepcopy(GOOD)
+    put(config, "studies.first.workers", [2, 4, 8])
+    found = [line for line in checks.findings(config, cores=1) if "needs" in line]
+    assert len(found) == 1 and "needs 8 cores" in found[0] and "--cores 8" in found[0]
+
+
+# What was removed -> what is said, with its place.
+REMOVED = {
+    "precision: auto": "^precision: `auto` was removed; write fp32 or bf16",
+    "models: {lenet: {search: {sampler: tpe}}}": "^models.lenet.search: .*`sample: 60` draws",
+    "models: {lenet: {memory_format: auto}}": "^models.lenet.memory_format: .*contiguous or",
+    "studies: {first: {halving: 3}}": "^studies.first.halving: it was removed",
+    "studies: {first: {strategies: [auto]}}": "^studies.first.strategies: `auto` was removed",
+    "studies: {first: {threads_per_worker: [auto]}}": "^studies.first.threads_per_worker: `auto`",
+}
+
+
+@pytest.mark.parametrize("change", REMOVED)
+def test_what_was_removed_says_what_to_write_instead(change):
+    config = copy.deepcopy(GOOD)
+    (found,) = checks.findings(merged(config, yaml.safe_load(change)))
+    assert re.search(REMOVED[change], found), found
+
+
 # What changes GOOD -> what is said, with its place.
 CONFLICTS = {
     "models:": "the config: lacks models",
@@ -189,9 +216,19 @@ def test_what_goes_together_has_no_finding(change):
     assert checks.findings(merged(copy.deepcopy(GOOD), yaml.safe_load(change)), cores=3) == []
 
 
-@pytest.mark.parametrize("file", sorted((ROOT / "config").rglob("*.yaml")), ids=lambda f: f.stem)
-def test_the_configs_that_come_along_have_nothing_to_be_said_against(file):
-    assert not checks.findings(yaml.safe_load(file.read_text()), [file], cores=48)
+OURS = [*(ROOT / "config").rglob("*.yaml"), *(ROOT / "examples").rglob("*.yaml")]
+
+
+@pytest.mark.parametrize("file", sorted(OURS), ids=lambda f: f.stem)
+def test_the_configs_that_come_along_have_nothing_to_be_said_against(file, monkeypatch):
+    """Neither by a call nor by an editor."""
+    monkeypatch.chdir(file.parent)
+    monkeypatch.syspath_prepend(file.parent)
+    config = yaml.safe_load(file.read_text())
+    findings = checks.findings(config, [file], cores=48)
+    # Data of some examples are made by their READMEs.
+    assert not [line for line in findings if "does not exist" not in line]
+    assert not list(jsonschema.Draft202012Validator(violations.json_schema()).iter_errors(config))
 
 
 def test_all_findings_of_a_stage_come_at_once_with_file_and_line(tmp_path):

@@ -7,7 +7,7 @@ import yaml
 
 from allcores_study.analysis import products
 from allcores_study.analysis.study import Study
-from allcores_study.config import grid, registry, schema, sweeps
+from allcores_study.config import grid, registry, settings, sweeps
 from allcores_study.config.run import Run
 from allcores_study.records import results_folder
 
@@ -59,7 +59,7 @@ def test_cores_are_workers_and_servers_or_threads():
 def test_a_study_ends_with_what_it_asks_for():
     def of(**keys):
         asked = {"datasets": ["digits"], "folds": 3, "models": ["lenet"]} | keys
-        config = {"models": {"lenet": {}}, "studies": {"s": asked}}
+        config = settings.with_defaults({"models": {"lenet": {}}, "studies": {"s": asked}})
         return {product.name for product in products.of_study(config, "s")}
 
     least = of()
@@ -78,7 +78,9 @@ def test_a_study_ends_with_what_it_asks_for():
 
 def test_a_verdict_waits_only_for_what_it_speaks_of():
     asked = {"datasets": ["digits"], "folds": 3, "models": ["lenet"], "strategies": ["hogwild"]}
-    of_study = products.of_study({"models": {"lenet": {}}, "studies": {"s": asked}}, "s")
+    of_study = products.of_study(
+        settings.with_defaults({"models": {"lenet": {}}, "studies": {"s": asked}}), "s"
+    )
     names = [product.name for product in of_study if product.inputs_of_sentences]
     assert {"accuracy_table", "staleness_figure"} <= {*names}
     assert not {"phases_figure", "packing_table"} & {*names}
@@ -158,7 +160,8 @@ def test_two_configs_of_one_name_do_not_meet(tmp_path, monkeypatch):
 
 
 def test_the_config_in_a_report_trains_the_same_again():
-    config = schema.defaults() | yaml.safe_load("""
+    config = settings.with_defaults(
+        yaml.safe_load("""
 precision: fp32
 memory_format: contiguous
 models:
@@ -178,6 +181,7 @@ studies:
     against: alone
   alone: {datasets: [small], folds: 3, models: [other], exclusive: true}
 """)
+    )
     expanded = sweeps.expanded(config)
     folder = results_folder.ResultsFolder("results/mine")
     table = grid.expand(expanded)
@@ -185,13 +189,13 @@ studies:
     assert set(part) == {"datasets", "models", "schedules", "studies", "memory_format"}
     assert set(part["schedules"]) == {"slow"}
     page = yaml.safe_dump(part, sort_keys=False)
-    again = grid.expand(sweeps.expanded(schema.defaults() | yaml.safe_load(page)))
+    again = grid.expand(sweeps.expanded(settings.with_defaults(yaml.safe_load(page))))
     assert set(again.studies) == {"chosen", "alone"}
     assert again.runs == table.runs
     assert again.studies == table.studies
     assert Study(expanded, table, folder, "alone").config_part == {
         "datasets": {"small": {"name": "digits"}},
         "models": {"other": config["models"]["other"]},
-        "studies": {"alone": config["studies"]["alone"]},
+        "studies": {"alone": settings.without_defaults(config["studies"]["alone"])},
         "memory_format": "contiguous",
     }

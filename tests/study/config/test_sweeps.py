@@ -23,7 +23,7 @@ from allcores.files import write_json
 from allcores.loop.sharding import shards, shuffled
 from allcores_study.analysis import writing
 from allcores_study.analysis.study import Study
-from allcores_study.config import grid, ranges, schema, sweeps
+from allcores_study.config import grid, ranges, settings, sweeps
 from allcores_study.data import folds
 from allcores_study.datasets import digits
 from allcores_study.records import run_files
@@ -120,7 +120,7 @@ def test_a_selection_is_scikit_learns_nested_cross_validation(tmp_path):
     project.edit("mine.yaml", "0.03]", "0.03, 0.01]")
     project.configure(lambda config: config.update(runs_per_job=1))
     planned = project.planned()
-    # The inner runs of the new one, and the final runs, which choose anew.
+    # The inner runs of the new one, and the final runs, which choose again.
     assert planned["train"] == OUTER * INNER + OUTER
     project.config.write_text(config)
     assert project.trains() == 0
@@ -282,7 +282,7 @@ def test_a_report_does_without_a_run_that_is_not_there(chosen, tmp_path, monkeyp
     project = chosen.copied(tmp_path / "copy")
     monkeypatch.chdir(project.folder)
     folder = ResultsFolder("results/mine")
-    config = sweeps.expanded(schema.defaults() | yaml.safe_load(DIVERGING))
+    config = sweeps.expanded(settings.with_defaults(yaml.safe_load(DIVERGING)))
     table = grid.expand(config)
     (first, _) = table.selections
     Path(folder.metrics(first)).unlink()

@@ -16,7 +16,7 @@ from snakemake.iocontainers import Wildcards
 from allcores.files import read_json, sha256
 from allcores_study.analysis import collect
 from allcores_study.campaign.run_jobs import RunJobs
-from allcores_study.config import grid, schema
+from allcores_study.config import grid, settings
 from allcores_study.config.run import Conditions
 from allcores_study.data import folds, storage
 from allcores_study.planning.estimate import Estimates
@@ -87,7 +87,7 @@ class Decisions:
     """
 
     def __init__(self, project):
-        config = schema.defaults() | yaml.safe_load(project.config.read_text())
+        config = settings.with_defaults(yaml.safe_load(project.config.read_text()))
         table, folder, self.told = grid.expand(config), ResultsFolder("results/mine"), []
         ledger = Ledger(config, table, folder, tell=self.told.append)
         call = SimpleNamespace(

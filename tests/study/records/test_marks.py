@@ -151,7 +151,7 @@ def test_one_more_candidate_trains_what_depends_on_it(tmp_path):
     project.call("--omit-from", "report_first")
     config["models"]["mlp"]["optimizer"]["lr"].append(1e-9)
     project.config.write_text(yaml.safe_dump(config))
-    # Two new ones in each fold, and the chosen runs, which choose anew.
+    # Two new ones in each fold, and the chosen runs, which choose again.
     assert "\n10 runs trained" in project.call("--omit-from", "report_first")
     assert project.planned("--omit-from", "report_first") == {}
 

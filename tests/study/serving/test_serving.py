@@ -125,7 +125,7 @@ def test_a_run_that_diverged_is_left_out_of_others(laboratory):
     lost = RUN.optimizer.__class__("SGD", "SGD", {"lr": 1e30})
     laboratory.trained(vary(RUN, optimizer=lost), "runs/lost")
     predictors = ensemble.read(laboratory.folder / "runs")
-    assert [predictor.files.place.name for predictor in predictors] == ["good"]
+    assert [predictor.folder.name for predictor in predictors] == ["good"]
     images = opened(laboratory).inputs[:1] + 1
     (note,) = ensemble.notes(predictors, images, laboratory.folder / "runs")
     assert note.endswith("runs/lost is left out: it diverged")

@@ -12,7 +12,7 @@ from sklearn.inspection import permutation_importance
 from allcores_study.analysis import collect, comparison, products, tidy
 from allcores_study.analysis.metrics import Metric
 from allcores_study.analysis.study import Study
-from allcores_study.config import grid, schema, sweeps
+from allcores_study.config import grid, settings, sweeps
 from allcores_study.data import storage
 from allcores_study.data.batches import Batches
 from allcores_study.datasets.table import load as load_table
@@ -69,7 +69,7 @@ def read(project, study, name):
 
 def study_of(name):
     """A study of the project in this folder."""
-    config = sweeps.expanded(schema.defaults() | yaml.safe_load(CONFIG))
+    config = sweeps.expanded(settings.with_defaults(yaml.safe_load(CONFIG)))
     return Study(config, grid.expand(config), ResultsFolder("results/mine"), name)
 
 
@@ -209,7 +209,7 @@ def test_only_tables_of_2_to_100_columns_have_it(tmp_path):
     for count in (1, 2, 100, 101):
         frame = pd.DataFrame({f"x{n}": np.arange(20.0) ** 2 for n in range(count)})
         frame.assign(y=["a", "b"] * 10).to_csv(file := tmp_path / f"{count}.csv", index=False)
-        config = yaml.safe_load(CONFIG)
+        config = settings.with_defaults(yaml.safe_load(CONFIG))
         config["datasets"]["plain"] = {"name": "table", "path": str(file), "target": "y"}
         names = {product.name for product in products.of_study(config, "plain")}
         assert ("columns_table" in names) == (2 <= count <= 100)

@@ -15,7 +15,7 @@ from test_multilabel import LABELS
 from test_several_numbers import FRAME, TARGETS, standardised
 
 from allcores_study.analysis import collect, metrics, products
-from allcores_study.config import checks, component, grid, registry, schema, sweeps
+from allcores_study.config import checks, component, grid, registry, settings, sweeps
 from allcores_study.config.run import Choice
 from allcores_study.data import storage
 from allcores_study.planning import trials
@@ -195,11 +195,12 @@ def test_an_estimator_is_trained_once_by_one_process():
 
 
 def test_a_study_of_estimators_has_no_figures_of_epochs():
-    config = schema.defaults() | {"models": CONFIG["models"], "studies": {}}
+    config = {"models": CONFIG["models"], "studies": {}}
     for models, expected in ((["forest"], set()), (["mlp", "forest"], {"loss", "phases"})):
         config["studies"]["one"] = {"datasets": ["breast_cancer"], "folds": 2, "models": models}
         config["studies"]["one"]["threads_per_worker"] = [1, 2]
-        names = {product.name for product in products.of_study(config, "one")}
+        whole = settings.with_defaults(config)
+        names = {product.name for product in products.of_study(whole, "one")}
         assert names & {"loss_figure", "phases_figure"} == {f"{name}_figure" for name in expected}
 
 
