@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from allcores.files import read_json, sha256, write_json, write_text
-from allcores_study.analysis import comparison, tidy
 from allcores_study.analysis.study import MADE, Study
 from allcores_study.config import grid
 from allcores_study.config.run import digest
@@ -77,6 +76,8 @@ def write(study: FinalModels) -> None:
         ValueError: a result is damaged.
         OSError: a file cannot be read or written.
     """
+    from allcores_study.analysis import tidy  # not at the top: snakemake would import pandas
+
     made_of, place = study.made_of, Path(study.place)
     shutil.rmtree(place, ignore_errors=True)  # models of an earlier config
     runs = tidy.read(study.csvs_of_other["runs"])
@@ -134,6 +135,8 @@ def _expected(study: FinalModels, run: Run, runs: pd.DataFrame) -> dict[str, Any
     more samples than the largest training set of the cross-validation. Runs that diverged leave it
     undefined.
     """
+    from allcores_study.analysis import comparison  # not at the top: it imports scipy
+
     settings = {
         "dataset": run.dataset.label,
         "model": run.model.label,

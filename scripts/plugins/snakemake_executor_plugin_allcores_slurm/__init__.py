@@ -148,8 +148,10 @@ class Executor(SlurmExecutor):
         self, active_jobs: "list[SubmittedJobInfo]"
     ) -> "AsyncIterator[SubmittedJobInfo]":
         """Yield those of these jobs that have not ended, and report the others."""
+        if not active_jobs:  # also before __post_init__(): the thread that looks starts first
+            return
         async with self.status_rate_limiter:
-            states = jobs_of_user() if active_jobs else {}
+            states = jobs_of_user()
         if (states is not None) != self.answers:
             self.answers = states is not None
             self.logger.warning(

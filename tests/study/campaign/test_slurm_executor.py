@@ -75,6 +75,15 @@ def look(tmp_path, monkeypatch):
     return look
 
 
+def test_the_first_look_may_come_before_anything_is_set():
+    """Snakemake's thread starts before __post_init__() is called; an error would end it."""
+
+    async def collect():
+        return [job async for job in plugin.Executor.check_active_jobs(object(), [])]
+
+    assert asyncio.run(collect()) == []
+
+
 def test_a_job_ends_as_slurm_says(look):
     assert look({"7": "RUNNING", "8": "PENDING"}) == (["7", "8"], {})
     assert look.executor.noted == [(7, True), (8, False)]
