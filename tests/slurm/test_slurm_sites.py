@@ -164,13 +164,3 @@ def test_a_run_over_two_nodes_that_is_suspended_goes_on(slurm, tmp_path):
     ended(call)
     assert len(weights_of(project)) == 2
     assert not any("has been silent for" in log for log in logs_of(project))
-
-
-@FORGETFUL
-def test_runs_without_room_in_memory_are_refused_with_the_flag_that_mends_it(slurm, tmp_path):
-    """As SLURM gives little memory to a CPU where nobody asks for more."""
-    allocation = Allocation(slurm, tmp_path, asked=["--nodes=1", "--exclusive"], **SMALL)
-    allocation.ended(100)
-    said = allocation.log.read_text()
-    assert "These runs do not fit into memory:" in said
-    assert "SLURM gives this job 200 MB on a node; submit it with --mem=0" in said
