@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from allcores.options import is_integer
 from allcores_study.config import grid, ranges, registry
 from allcores_study.config.run import digest
-from allcores_study.config.settings import SWEPT, WRITTEN
+from allcores_study.config.settings import LONGEST_LABEL, SWEPT, WRITTEN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -34,7 +34,6 @@ ONE_VALUE = {
     *(("optimizer", "lr"), ("loss", "label_smoothing")),
     *(("augmentation", "crop"), ("augmentation", "flip")),
 }
-LONGEST_LABEL = 60
 MOST_CANDIDATES = 10_000  # of an entry
 
 
