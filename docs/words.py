@@ -26,7 +26,7 @@ WORDS = {
     r"\bof whom\b": "who",
     r"\bmiscalled\b|\bthereof\b|\btherein\b|\bwhereof\b": "plain words",
 }
-SUFFIXES = {".md", ".py", ".yaml", ".yml", ".smk", ".toml", ".html", ".rst", ".sh", ""}
+SUFFIXES = {".md", ".py", ".yaml", ".yml", ".smk", ".toml", ".html", ".sh", ""}
 # What quotes these words, or has them in names of others' files.
 EXCEPT = {"docs/words.py", "CHANGELOG.md", "LICENSE", "requirements.lock"}
 

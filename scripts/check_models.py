@@ -11,7 +11,7 @@ import sys
 
 from allcores.machine import cores, lean_torch, lifetime
 from allcores_study.config import registry
-from allcores_study.config.run import Choice, Run
+from allcores_study.config.run import Entry, Run
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # without a traceback
@@ -32,6 +32,6 @@ if __name__ == "__main__":
         importlib.import_module(module)  # once for all tests: that of estimators takes a second
     for run, request in zip(runs, requests, strict=True):
         request["task"] = tasks.named(*request["task"])
-        request["strategies"] = [*map(Choice.from_json, request["strategies"])]
+        request["strategies"] = [*map(Entry.from_json, request["strategies"])]
         print(json.dumps(trials.answer(run, **request)), file=answers)
         lifetime.end_descendants()  # processes that the model has left

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from allcores.machine import lifetime
-from allcores_study.config.run import Choice
+from allcores_study.config.run import Entry
 from allcores_study.data import preparation
 from allcores_study.records import marks
 
@@ -20,7 +20,7 @@ if __name__ == "__main__":
     flags = parser.parse_args()
     try:
         (flags.output / "dataset.json").unlink(missing_ok=True)  # or prepare() would keep it
-        preparation.prepare(Choice.from_json(flags.settings), flags.downloads, flags.output)
+        preparation.prepare(Entry.from_json(flags.settings), flags.downloads, flags.output)
         marks.put_all(flags.mark)
     except (ValueError, OSError) as error:
         sys.exit(str(error))

@@ -108,7 +108,7 @@ def chosen(request: RunRequest, folder: ResultsFolder, node: int) -> RunRequest:
         return request
     label = choosing.choose(request.selection, folder, is_recorded=node == 0)
     print(f"chosen: {label}", flush=True)
-    return dataclasses.replace(request, run=request.selection.final[label])
+    return dataclasses.replace(request, run=request.selection.outer[label])
 
 
 def all_chosen(requests: list[RunRequest], folder: ResultsFolder) -> tuple[list[RunRequest], int]:

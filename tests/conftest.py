@@ -38,8 +38,8 @@ from allcores.parallel.optimizers import OptimizerMaker  # noqa: E402
 from allcores_study.campaign import warm_start  # noqa: E402
 from allcores_study.config import grid  # noqa: E402
 from allcores_study.config.run import (  # noqa: E402
-    Choice,
     Conditions,
+    Entry,
     Run,
 )
 from allcores_study.data import preparation  # noqa: E402
@@ -59,12 +59,12 @@ ENVIRONMENT = {
 
 RUN = Run(
     # 53 training samples: no batch size or number of workers divides them.
-    dataset=Choice("tiny", "synthetic", {"count": 53, "test": 20, "size": 8, "classes": 3}),
-    model=Choice("mlp", "mlp", {"hidden": [7]}),
-    optimizer=Choice("SGD", "SGD", {"lr": 0.05, "momentum": 0.9}),
-    loss=Choice("CrossEntropyLoss", "CrossEntropyLoss", {}),
-    schedule=Choice("cosine", "cosine", {}),
-    strategy=Choice("serial", "serial", {}),
+    dataset=Entry("tiny", "synthetic", {"count": 53, "test": 20, "size": 8, "classes": 3}),
+    model=Entry("mlp", "mlp", {"hidden": [7]}),
+    optimizer=Entry("SGD", "SGD", {"lr": 0.05, "momentum": 0.9}),
+    loss=Entry("CrossEntropyLoss", "CrossEntropyLoss", {}),
+    schedule=Entry("cosine", "cosine", {}),
+    strategy=Entry("serial", "serial", {}),
     batch_size=10,
     epochs=2,
     crop=1,
@@ -80,9 +80,9 @@ RUN = Run(
     seed=0,
 )
 # Batch norm and dropout, which an MLP lacks.
-LENET = Choice("lenet", "lenet", {"width": 0.3})
-MOBILENET = Choice("mobilenet", "mobilenet", {"width": 0.1})
-DDP = Choice("ddp", "ddp", {})
+LENET = Entry("lenet", "lenet", {"width": 0.3})
+MOBILENET = Entry("mobilenet", "mobilenet", {"width": 0.1})
+DDP = Entry("ddp", "ddp", {})
 
 
 # What hypothesis draws is the same in each call; pytest's first lines say so.
@@ -113,7 +113,7 @@ def using(strategy, workers, run=RUN, nodes=1, **changes):
 
 def optimizer_maker(name, **options):
     """What strategies are given to make one of torch's optimizers."""
-    return OptimizerMaker(functools.partial(make_chosen, Choice(name, name, options)))
+    return OptimizerMaker(functools.partial(make_chosen, Entry(name, name, options)))
 
 
 # Whose the processes are from which tests fork programs: as in a campaign, and calls of snakemake.
@@ -288,10 +288,10 @@ class Laboratory:
     def __init__(self, folder):
         self.folder = folder
 
-    def data(self, choice=RUN.dataset):
-        folder = self.folder / "data" / choice.label
+    def data(self, entry=RUN.dataset):
+        folder = self.folder / "data" / entry.label
         if not folder.exists():
-            preparation.prepare(choice, self.folder / "downloads", folder)
+            preparation.prepare(entry, self.folder / "downloads", folder)
         return folder
 
     def trained(self, run, name="run", curves=False):

@@ -20,7 +20,7 @@ import dataclasses  # noqa: E402
 import torch  # noqa: E402
 from train_once import run_of, train_once  # noqa: E402
 
-from allcores_study.config.run import Choice  # noqa: E402
+from allcores_study.config.run import Entry  # noqa: E402
 from allcores_study.data import preparation  # noqa: E402
 from allcores_study.stacking import loop  # noqa: E402
 from allcores_study.training import models  # noqa: E402
@@ -30,7 +30,7 @@ REPEATS = 5
 EPOCHS, BATCH = sized(300, 2), 32
 STACKED, EPOCHS_OF_STACK = 50, sized(50, 1)
 ADAM = {"lr": 0.003}
-TABLE = Choice("breast_cancer", "breast_cancer", {})
+TABLE = Entry("breast_cancer", "breast_cancer", {})
 
 
 def ours():
@@ -63,8 +63,8 @@ def of_epochs(epochs):
         f"--epochs={epochs}",
         batch_size=BATCH,
         precision="fp32",
-        model=Choice("mlp", "mlp", {"hidden": [64]}),
-        optimizer=Choice("Adam", "Adam", ADAM),
+        model=Entry("mlp", "mlp", {"hidden": [64]}),
+        optimizer=Entry("Adam", "Adam", ADAM),
         memory_format="contiguous",
         crop=0,
         flip=False,

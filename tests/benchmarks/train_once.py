@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from allcores_study.campaign import by_hand
-from allcores_study.config.run import Choice
+from allcores_study.config.run import Entry
 from allcores_study.data import preparation
 from allcores_study.training import experiment
 from allcores_study.training.run_request import RunRequest
@@ -14,7 +14,7 @@ from allcores_study.training.run_request import RunRequest
 
 def images(count, size):
     """Random images in 10 classes, with a test set of a few more."""
-    return Choice(f"fake{size}", "fake", {"count": count, "test": 10, "size": size, "classes": 10})
+    return Entry(f"fake{size}", "fake", {"count": count, "test": 10, "size": size, "classes": 10})
 
 
 def by_flags(model, *flags):
@@ -28,8 +28,8 @@ def run_of(model, dataset, /, *flags, **changes):
     """The same on a dataset of ours, with these changes."""
     usual = {
         "dataset": dataset,
-        "model": Choice(model, model, {}),  # not the narrow one of the default config
-        "optimizer": Choice("SGD", "SGD", {"lr": 0.01, "momentum": 0.9}),
+        "model": Entry(model, model, {}),  # not the narrow one of the default config
+        "optimizer": Entry("SGD", "SGD", {"lr": 0.01, "momentum": 0.9}),
         "folds": None,
         "fold": None,
         "crop": 4,

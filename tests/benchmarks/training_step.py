@@ -9,11 +9,11 @@ from side_by_side import compare
 from allcores.machine import allocator, cores
 from allcores.parallel.optimizers import OptimizerMaker
 from allcores_study.config import registry
-from allcores_study.config.run import Choice
+from allcores_study.config.run import Entry
 from allcores_study.training import models
 from allcores_study.training.optimizers import make_chosen
 
-SGD = Choice("SGD", "SGD", {"lr": 0.01, "momentum": 0.9})
+SGD = Entry("SGD", "SGD", {"lr": 0.01, "momentum": 0.9})
 # What it is called, model, images per worker (3 x 32 x 32), memory format.
 CASES = [
     ("LeNet", "lenet", 16, "contiguous"),

@@ -16,7 +16,7 @@ from project import copy
 from test_strategies import ENDLESS, alive, started
 
 from allcores.parallel import failures
-from allcores_study.config.run import Choice
+from allcores_study.config.run import Entry
 from allcores_study.training import experiment, progress
 
 # Calls a program through a shell, as Snakemake does, and waits.
@@ -117,7 +117,7 @@ class Net(torch.nn.Linear):
 @pytest.mark.parametrize("how", ["ends", "is killed"])
 def test_what_a_model_forks_ends_with_its_run(laboratory, how, forked):
     (laboratory.folder / "mine.py").write_text(FORKING)
-    run, file = vary(model=Choice("mine", "mine:Net", {})), laboratory.folder / "child"
+    run, file = vary(model=Entry("mine", "mine:Net", {})), laboratory.folder / "child"
     if how == "ends":
         laboratory.finish(run, forked=forked)
     else:
@@ -232,8 +232,8 @@ def test_a_model_that_hangs_on_one_worker_is_named_there(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
     (tmp_path / f"hanging_{strategy}.py").write_text(HANGING)
-    model = Choice("mine", f"hanging_{strategy}:Net", {})
-    run = using(Choice(strategy, strategy, {}), 2, vary(model=model))
+    model = Entry("mine", f"hanging_{strategy}:Net", {})
+    run = using(Entry(strategy, strategy, {}), 2, vary(model=model))
     request = laboratory.request(run, timeout=3.0)
     with pytest.raises(failures.RankFailedError, match=r"worker 1 .* hangs, in the phase compute"):
         experiment.train_and_score(request)
@@ -252,4 +252,4 @@ def Net(classes):
 
 def test_a_thread_that_a_model_leaves_does_not_keep_its_run(laboratory):
     (laboratory.folder / "threaded.py").write_text(THREADED)
-    laboratory.finish(vary(model=Choice("mine", "threaded:Net", {})))
+    laboratory.finish(vary(model=Entry("mine", "threaded:Net", {})))

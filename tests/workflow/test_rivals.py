@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from test_stack import stack
 
-from allcores_study.config.run import Choice
+from allcores_study.config.run import Entry
 from allcores_study.data.folds import Assignable
 
 FOLDS, HIDDEN, BATCH, LR = 5, 32, 32, 0.005
@@ -53,11 +53,11 @@ def test_a_table_is_learnt_as_well_as_by_scikit_learns_own_network(laboratory, n
     epochs, apart, is_stacked = CASES[name]
     numbers = name == "diabetes"
     run = vary(
-        dataset=Choice(name, name, {}),
-        model=Choice("mlp", "mlp", {"hidden": [HIDDEN]}),
-        optimizer=Choice("Adam", "Adam", {"lr": LR}),
-        loss=Choice(*2 * ["MSELoss" if numbers else "CrossEntropyLoss"], {}),
-        schedule=Choice("constant", "constant", {}),
+        dataset=Entry(name, name, {}),
+        model=Entry("mlp", "mlp", {"hidden": [HIDDEN]}),
+        optimizer=Entry("Adam", "Adam", {"lr": LR}),
+        loss=Entry(*2 * ["MSELoss" if numbers else "CrossEntropyLoss"], {}),
+        schedule=Entry("constant", "constant", {}),
         **{"batch_size": BATCH, "epochs": epochs, "crop": 0, "flip": False, "folds": FOLDS},
     )
     table = getattr(datasets, f"load_{name}")()

@@ -12,17 +12,8 @@ for JOB in CALL.studies:
         output:
             **JOB.tidy,
             **JOB.marks,
-            page=report(
-                JOB.page,
-                caption="../report/page.rst",
-                category=JOB.name,
-                labels={"what": "0 report", "kind": "page"},
-            ),
-            shown=[
-                report(file, caption=str(caption), category=JOB.name, labels=labels)
-                for file, caption, labels in JOB.report_items
-            ],
-            beside=JOB.other_formats,
+            page=report(JOB.page, category="Studies", labels={"study": JOB.name}),
+            beside=JOB.beside_page,
         log:
             CALL.folder.report_log(JOB.name),
         # On a cluster, this runs where snakemake was started.

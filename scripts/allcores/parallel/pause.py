@@ -1,8 +1,8 @@
 """A common step after which all workers save, agreed on while they train.
 
-The processes that watch the workers ask for a pause every ten minutes, and before a run is stopped.
-Workers of asynchronous strategies are then at different steps. So each worker that ends a step
-waits until it is known how far the furthest has come, and all continue to the step after that.
+The processes that watch the workers ask for a pause when a checkpoint is due, and before a run is
+stopped. Workers of asynchronous strategies are then at different steps. So each worker that ends a
+step waits until it is known how far the furthest has come, and all continue to the step after that.
 While no pause is asked for, a step costs a worker writing one number and reading one.
 """
 

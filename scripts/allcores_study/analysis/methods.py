@@ -98,9 +98,9 @@ def table(
 
 def _splits(rows: pd.DataFrame, runs: list[Run], facts: Facts) -> Iterator[tuple[str, str]]:
     """Yield how the samples of each dataset are split."""
-    choices = {run.dataset.label: run.dataset for run in runs}
+    entries = {run.dataset.label: run.dataset for run in runs}
     for label, of_dataset in rows.groupby("dataset", sort=False):
-        options = choices[label].options if label in choices else {}
+        options = entries[label].options if label in entries else {}
         facts_of_one = [_split(of_dataset, facts, options.get("groups"))]
         if options.get("missing") == "mean":
             facts_of_one.append("missing numbers: mean of the training set")

@@ -116,7 +116,7 @@ ACCURACY = Metric.of("accuracy")
 def of_study(config: dict[str, Any], study: str) -> tuple[Metric, ...]:
     """Return the metrics of a study, the leading one first."""
     settings = config["studies"][study]
-    datasets = [grid.choice(config, "datasets", label) for label in settings["datasets"]]
+    datasets = [grid.labelled(config, "datasets", label) for label in settings["datasets"]]
     return tuple(map(Metric.of, scoring.metrics_of(settings, datasets)))
 
 

@@ -39,7 +39,7 @@ from allcores_study.config.settings import SWEPT, WRITTEN
 
 if TYPE_CHECKING:
     from allcores_study.config.component import Component
-    from allcores_study.config.run import Choice
+    from allcores_study.config.run import Entry
 
 FOLDERS = {"tables": "table", "figures": "figure"}
 LEAST_COLUMNS, MOST_COLUMNS = 2, 100  # of a table, whose importance is measured
@@ -187,7 +187,7 @@ def facts_of(config: dict[str, Any], study: str) -> Facts:
             if sweeps.SAMPLE in entry
         ),
         alone=tuple(
-            choice.label for choice in grid.strategies(config, settings) if _is_serial_alone(choice)
+            entry.label for entry in grid.strategies(config, settings) if _is_serial_alone(entry)
         ),
     )
 
@@ -202,20 +202,20 @@ def _fewest_cores(config: dict[str, Any], settings: dict[str, Any], baseline: st
     return "1 core" if min(cores) == 1 else f"{min(cores)} cores"
 
 
-def _is_serial_alone(choice: Choice) -> bool:
+def _is_serial_alone(entry: Entry) -> bool:
     """Return whether a lone worker of a strategy trains exactly as serial does.
 
     See strategies.base.Strategy.is_alone().
     """
-    constants = registry.strategies()[choice.name].constants
-    is_other = constants.get("asynchronous") or constants.get("reference") or choice.options
+    constants = registry.strategies()[entry.name].constants
+    is_other = constants.get("asynchronous") or constants.get("reference") or entry.options
     return bool(constants.get("equals_serial")) and not is_other
 
 
 def _is_asynchronous(config: dict[str, Any], settings: dict[str, Any]) -> bool:
     """Return whether the study has an asynchronous strategy."""
-    choices, components = grid.strategies(config, settings), registry.strategies()
-    return any(_constant(components, choice, "asynchronous", False) for choice in choices)
+    entries, components = grid.strategies(config, settings), registry.strategies()
+    return any(_constant(components, entry, "asynchronous", False) for entry in entries)
 
 
 def _is_learnable(config: dict[str, Any], settings: dict[str, Any]) -> bool:
@@ -226,9 +226,9 @@ def _is_learnable(config: dict[str, Any], settings: dict[str, Any]) -> bool:
 def _constants_of_datasets(
     config: dict[str, Any], settings: dict[str, Any], constant: str, default: bool
 ) -> list[Any]:
-    choices = [grid.choice(config, "datasets", label) for label in settings["datasets"]]
+    entries = [grid.labelled(config, "datasets", label) for label in settings["datasets"]]
     components = registry.datasets()
-    return [_constant(components, choice, constant, default) for choice in choices]
+    return [_constant(components, entry, constant, default) for entry in entries]
 
 
 def _is_of_classes(config: dict[str, Any], settings: dict[str, Any]) -> bool:
@@ -239,8 +239,8 @@ def _is_of_classes(config: dict[str, Any], settings: dict[str, Any]) -> bool:
 def _has_several_columns(config: dict[str, Any], settings: dict[str, Any]) -> bool:
     """Return whether a dataset is a table with columns of which some may matter more."""
     has_columns = _constants_of_datasets(config, settings, "HAS_COLUMNS", False)
-    choices = [grid.choice(config, "datasets", label) for label in settings["datasets"]]
-    tables = [choice for choice, has in zip(choices, has_columns, strict=True) if has]
+    entries = [grid.labelled(config, "datasets", label) for label in settings["datasets"]]
+    tables = [entry for entry, has in zip(entries, has_columns, strict=True) if has]
     counts = [metadata and metadata.columns for metadata in map(registry.metadata, tables)]
     return _is_learnable(config, settings) and any(
         count is None or LEAST_COLUMNS <= count <= MOST_COLUMNS for count in counts
@@ -248,21 +248,21 @@ def _has_several_columns(config: dict[str, Any], settings: dict[str, Any]) -> bo
 
 
 def _is_of_several_numbers(config: dict[str, Any], settings: dict[str, Any]) -> bool:
-    choices = [grid.choice(config, "datasets", label) for label in settings["datasets"]]
-    known = [registry.metadata(choice) for choice in choices]
+    entries = [grid.labelled(config, "datasets", label) for label in settings["datasets"]]
+    known = [registry.metadata(entry) for entry in entries]
     return _targets(config, settings) == "numbers" and any(
-        isinstance(choice.options.get("target"), list) or (metadata and metadata.numbers > 1)
-        for choice, metadata in zip(choices, known, strict=True)
+        isinstance(entry.options.get("target"), list) or (metadata and metadata.numbers > 1)
+        for entry, metadata in zip(entries, known, strict=True)
     )
 
 
 def _has_groups(config: dict[str, Any], settings: dict[str, Any]) -> bool:
     """Return whether the samples of test folds are in groups."""
-    choices = [grid.choice(config, "datasets", label) for label in settings["datasets"]]
-    known = [registry.metadata(choice) for choice in choices]
+    entries = [grid.labelled(config, "datasets", label) for label in settings["datasets"]]
+    known = [registry.metadata(entry) for entry in entries]
     return settings["folds"] != "test" and any(
-        choice.options.get("groups") or (metadata and metadata.groups)
-        for choice, metadata in zip(choices, known, strict=True)
+        entry.options.get("groups") or (metadata and metadata.groups)
+        for entry, metadata in zip(entries, known, strict=True)
     )
 
 
@@ -270,10 +270,8 @@ def _targets(config: dict[str, Any], settings: dict[str, Any]) -> str:
     return fit.task_of_study(config, settings).constants["TARGETS"]
 
 
-def _constant(
-    components: dict[str, Component], choice: Choice, constant: str, default: bool
-) -> Any:
-    return components[choice.name].constants.get(constant, default)
+def _constant(components: dict[str, Component], entry: Entry, constant: str, default: bool) -> Any:
+    return components[entry.name].constants.get(constant, default)
 
 
 def _has_several_setups(config: dict[str, Any], settings: dict[str, Any]) -> bool:

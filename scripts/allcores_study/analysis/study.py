@@ -7,7 +7,6 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
 
 # The file that records what the others were made of.
 MADE = "made.json"
+VERDICT = "verdict.txt"  # a sentence per line, the answer first
 # Prefix for the CSVs of the study that this one is compared with.
 OTHER = "against_"
 TIDY = (
@@ -180,20 +180,17 @@ class Study:
         return f"{self.place}/report.html"
 
     @property
-    def report_items(self) -> Iterator[tuple[str, Path, dict[str, str]]]:
-        """(file, file of its caption, labels) for each item of Snakemake's report."""
-        for product in self.products:
-            caption = Path.cwd() / self.place / "captions" / f"{product.name}.rst"
-            labels = {"what": product.title, "kind": product.kind}
-            yield f"{self.place}/{product.files[0]}", caption, labels
-
-    @property
     def files(self) -> list[str]:
         """All files of the study."""
-        names = ["verdict.rst", "predictions.parquet", MADE]
-        for product in self.products:
-            names += [*product.files, f"captions/{product.name}.rst"]
-        return [*self.tidy.values(), self.page, *(f"{self.place}/{name}" for name in names)]
+        names = [VERDICT, MADE]
+        others = [f"{self.place}/{name}" for name in names]
+        return [*self.tidy.values(), self.page, *self.beside_page, *others]
+
+    @property
+    def beside_page(self) -> list[str]:
+        """The files of its tables and figures, and its predictions."""
+        names = [name for product in self.products for name in product.files]
+        return [*(f"{self.place}/{name}" for name in names), self.predictions]
 
     @property
     def made_of(self) -> str:

@@ -157,13 +157,6 @@ def sentences(
     return lines
 
 
-def as_rst(study: str, lines: Iterable[str]) -> str:
-    """Return the sentences as reStructuredText, for the first page of Snakemake's report."""
-    # A backslash before characters that reStructuredText takes for markup.
-    plain = [sentence.translate({ord(c): f"\\{c}" for c in "\\*`|_"}) for sentence in lines]
-    return f"**{study}**\n\n" + "\n".join(f"* {sentence}" for sentence in plain) + "\n"
-
-
 def bottom_line(frames: dict[str, pd.DataFrame], facts: Facts) -> Iterator[str]:
     """Yield the fastest setups, the best scores, and which candidates were chosen.
 

@@ -31,6 +31,7 @@ from allcores_study.analysis import (
     wording,
 )
 from allcores_study.analysis.selection import SWEPT_COLUMN
+from allcores_study.analysis.study import VERDICT
 from allcores_study.records.results_folder import FINAL_MODELS
 
 if TYPE_CHECKING:
@@ -74,10 +75,6 @@ def write(
         frame.to_csv(study.tidy[name], index=False)
     frames = {name: tidy.read(path) for name, path in (study.tidy | study.csvs_of_other).items()}
     frames |= {"predictions": predictions, "datasets": datasets, "facts": study.facts}
-    (folder / "captions").mkdir(exist_ok=True)
-    for product in study.products:
-        caption = study.facts.filled(product.caption)
-        (folder / "captions" / f"{product.name}.rst").write_text(caption + "\n")
     for product in study.products:
         if product.kind == "table":
             frames[product.name] = _write_table(product, frames, folder)
@@ -85,7 +82,7 @@ def write(
     _write_figures(figures, frames, folder, cores)
     sentences = _write_report(study, frames, again)
     print(*sentences, sep="\n")
-    (folder / "verdict.rst").write_text(verdict.as_rst(study.name, sentences))
+    (folder / VERDICT).write_text("".join(f"{sentence}\n" for sentence in sentences))
     study.write_made(made_of)
     if not study.config["studies"][study.name].get("final"):
         shutil.rmtree((folder / FINAL_MODELS).parent, ignore_errors=True)  # of an earlier config

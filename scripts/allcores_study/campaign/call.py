@@ -148,7 +148,7 @@ class Call:
         return [FinalJob(self, name.removesuffix(grid.FINAL), self.table) for name in sorted(names)]
 
     def targets(self, wildcards: Wildcards) -> list[str]:
-        """Return the files of every study, and those of lost runs and data to rebuild."""
+        """Return the marks of every run, dataset and report."""
         datas = (self.ledger.data(run) for run in self.table.runs.values())
         data = {mark for marks_of_run in datas for mark in marks_of_run}
         # A report's mark brings all that its rule makes; a valid report may have no mark.

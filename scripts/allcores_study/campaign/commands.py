@@ -103,14 +103,21 @@ def read_config(
     from snakemake.utils import update_config  # here, as --help does not need it
 
     from allcores_study.campaign import snakemake_internals
-    from allcores_study.config import checks, settings, sweeps
 
     config: dict[str, Any] = {}
     for file in files:
         update_config(config, yaml_files.read(file))
     if pairs:
         update_config(config, yaml_files.typed(snakemake_internals.parsed_pairs(pairs)))
-    problems = checks.findings(config, files, cores)
-    if problems:
+    return checked(config, files, cores)
+
+
+def checked(
+    config: dict[str, Any], files: Sequence[str | Path], cores: int | None = None
+) -> dict[str, Any]:
+    """Return a config with its sweeps expanded; raises ValueError as read_config() does."""
+    from allcores_study.config import checks, settings, sweeps  # nor this
+
+    if problems := checks.findings(config, files, cores):
         raise ValueError("\n".join(["The config cannot be run:", *problems]))
     return sweeps.expanded(settings.with_defaults(config))

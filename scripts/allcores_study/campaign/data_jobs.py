@@ -37,7 +37,7 @@ class DataJobs:
         return commands.of_program(
             "prepare_dataset.py",
             self.call.warm(PANDAS),
-            *["--settings", grid.choice(self.config, "datasets", wildcards.dataset).to_json()],
+            *["--settings", grid.labelled(self.config, "datasets", wildcards.dataset).to_json()],
             *["--downloads", self.config["downloads"]],
             *["--output", self.folder.dataset(wildcards.dataset)],
             *["--mark", output[0]],

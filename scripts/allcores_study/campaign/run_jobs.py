@@ -75,8 +75,8 @@ class RunJobs:
 
     def _deal(self, paths: list[str]) -> None:
         """Decide which runs share jobs, and write the files of these."""
-        runs, most_jobs = [*map(self.call.estimates.run_at, paths)], internals.jobs_at_once
-        given = self.call.config, self.cores, most_jobs(self.call.workflow) or 1
+        runs = list(map(self.call.estimates.run_at, paths))
+        given = self.call.config, self.cores, internals.jobs_at_once(self.call.workflow) or 1
         for job in dealing.jobs_of(runs, self.call.estimates, *given) if runs else ():
             members = [run.path for run in job]
             if len(members) == 1:

@@ -56,12 +56,6 @@ class StudyJob(Study):
         return self.call.ledger.report(self, [job.mark for job in self._others])
 
     @property
-    def other_formats(self) -> list[str]:
-        """The files of tables and figures that Snakemake's report does not show."""
-        names = [name for product in self.products for name in product.files[1:]]
-        return [f"{self.place}/{name}" for name in names] + [self.predictions]
-
-    @property
     def marks(self) -> dict[str, str]:
         """{"mark": the mark}, for the outputs of a rule; a cluster's jobs make no report."""
         return {"mark": self.mark} if self.call.is_main and self.mark else {}

@@ -24,19 +24,19 @@ class Selection:
         family: the label of the swept model in the config.
         metrics: names of the metrics that inner runs record; the first one decides.
         inner: label of each candidate -> paths of its inner runs, whose scores are compared.
-        final: label of each candidate -> the Run that is trained if it is chosen.
+        outer: label of each candidate -> the Run that is trained if it is chosen.
     """
 
     study: str
     family: str
     metrics: tuple[str, ...]
     inner: dict[str, list[str]]
-    final: dict[str, Run]
+    outer: dict[str, Run]
 
     @property
     def path(self) -> str:
         """The path of the chosen run."""
-        return next(iter(self.final.values())).path
+        return next(iter(self.outer.values())).path
 
     @property
     def compared(self) -> list[str]:
@@ -62,16 +62,16 @@ def of_runs(
     groups: dict[str, list[tuple[str, Run]]] = {}
     for run in runs:
         family = families[run.model.label]
-        final = dataclasses.replace(run, model=dataclasses.replace(run.model, label=family))
-        groups.setdefault(final.path, []).append((run.model.label, final))
+        outer = dataclasses.replace(run, model=dataclasses.replace(run.model, label=family))
+        groups.setdefault(outer.path, []).append((run.model.label, outer))
     selections: list[Selection] = []
     inner_runs: dict[str, Run] = {}
     for candidates in groups.values():
         inner: dict[str, list[str]] = {}
-        for label, final in candidates:
-            model = dataclasses.replace(final.model, label=label)
+        for label, outer in candidates:
+            model = dataclasses.replace(outer.model, label=label)
             of_label = [
-                dataclasses.replace(final, model=model, inner_folds=folds, inner_fold=fold)
+                dataclasses.replace(outer, model=model, inner_folds=folds, inner_fold=fold)
                 for fold in range(folds)
             ]
             inner[label] = [run.path for run in of_label]

@@ -1,9 +1,9 @@
 """Check a config before anything starts: a line per finding, with place and remedy.
 
 There are three stages, each of which relies on what the earlier ones have checked; the first that
-finds something is the last. Every value is of the kind that settings.py asks for (_of_shape); every
-name exists and takes its options (_of_names); the parts of each study fit together
-(study_checks.py).
+finds something is the last. Every value is of the kind that settings.py asks for (_of_settings);
+every name exists and takes its options (_of_names); the parts of each study fit together, and fit
+its data (study_checks.py, fit.py).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def findings(
         flag: function that returns the command-line flag asking for a number of cores.
     """
     lines, repeated = yaml_files.places(files)
-    problems = repeated + _of_shape(config)
+    problems = repeated + _of_settings(config)
     if not problems:
         expanded = sweeps.expanded(settings.with_defaults(config))
         problems = list(_of_names(expanded))
@@ -76,7 +76,7 @@ def findings(
     return located(problems, lines)
 
 
-def _of_shape(config: Any) -> list[Problem]:
+def _of_settings(config: Any) -> list[Problem]:
     """Return problems for keys and values that settings.py rejects, and for invalid sweeps."""
     try:
         of_types, config = list(_check_types(config, ())), _as_json(config)
@@ -92,12 +92,12 @@ def _of_shape(config: Any) -> list[Problem]:
     if models:
         others = {label: one for label, one in config["models"].items() if label not in sound}
         config = config | {"models": expanded["models"] | others}
-    of_settings = (
+    by_models = (
         (sweeps.original(expanded, path), text) for path, text in violations.problems(config)
     )
     return told + [
         (path, text)
-        for path, text in of_settings
+        for path, text in by_models
         if paths.isdisjoint(path[:end] for end in range(1, len(path) + 1))
     ]
 

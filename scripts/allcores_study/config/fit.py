@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from allcores_study.config.component import Component
-    from allcores_study.config.run import Choice
+    from allcores_study.config.run import Entry
     from allcores_study.yaml_files import Keys, Problem
 
 
@@ -31,21 +31,21 @@ def _check_tables(config: dict[str, Any], study: dict[str, Any]) -> Iterator[Pro
     """Check the values in files that are small enough to be read now."""
     for label in study["datasets"]:
         try:
-            registry.metadata(grid.choice(config, "datasets", label))
+            registry.metadata(grid.labelled(config, "datasets", label))
         except (ValueError, OSError) as error:
             yield ("datasets", label), str(error)
 
 
 def task_of_study(config: dict[str, Any], study: dict[str, Any]) -> Component:
     """Return the task of a study's datasets, or of the first if they differ."""
-    return registry.task(grid.choice(config, "datasets", study["datasets"][0]))
+    return registry.task(grid.labelled(config, "datasets", study["datasets"][0]))
 
 
 def _check_metrics(config: dict[str, Any], path: Keys, study: dict[str, Any]) -> Iterator[Problem]:
     """Check that a study has one task, and only metrics that suit it."""
     task, labels = task_of_study(config, study), study["datasets"]
     for label in labels[1:]:
-        other = registry.task(grid.choice(config, "datasets", label))
+        other = registry.task(grid.labelled(config, "datasets", label))
         if other.name != task.name:
             yield (
                 (*path, "datasets"),
@@ -96,7 +96,7 @@ def _check_references(path: Keys, study: dict[str, Any], task: Component) -> Ite
 
 
 def _count_numbers(config: dict[str, Any], label: str) -> int:
-    return scoring.count_numbers(grid.choice(config, "datasets", label))
+    return scoring.count_numbers(grid.labelled(config, "datasets", label))
 
 
 def _suits(metric: Component, task: Component) -> bool:
@@ -332,8 +332,8 @@ def _check_same_choice(
             )
 
 
-def _datasets(config: dict[str, Any], study: dict[str, Any]) -> list[Choice]:
-    return [grid.choice(config, "datasets", label) for label in study["datasets"]]
+def _datasets(config: dict[str, Any], study: dict[str, Any]) -> list[Entry]:
+    return [grid.labelled(config, "datasets", label) for label in study["datasets"]]
 
 
 def notes(config: dict[str, Any], name: str) -> Iterator[str]:
@@ -365,4 +365,4 @@ def notes(config: dict[str, Any], name: str) -> Iterator[str]:
 
 def _metadata(config: dict[str, Any], label: str) -> Any:
     """Return the Metadata of a dataset; None: unknown, or _check_tables() reports why."""
-    return scoring.metadata_of(grid.choice(config, "datasets", label))
+    return scoring.metadata_of(grid.labelled(config, "datasets", label))

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from allcores_study.config import candidates, component, registry, scoring, settings
-from allcores_study.config.run import ADDITIONS, Choice, Conditions, Run
+from allcores_study.config.run import ADDITIONS, Conditions, Entry, Run
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
     # Strategy, nodes, workers, servers, threads per worker: see layouts().
-    Layout = tuple[Choice, int, int, int, int]
+    Layout = tuple[Entry, int, int, int, int]
 
 # What the name of the study of final runs, which `final: true` adds, ends with, as no label does;
 # and what it has in place of folds.
@@ -49,7 +49,7 @@ OF_ESTIMATOR = {
 }
 # The keys of an estimator's entry that are not its own options.
 ESTIMATOR_KEYS = ("name", "import")
-NO_SCHEDULE, SERIAL = Choice("none", "constant", {}), Choice("serial", "serial", {})
+NO_SCHEDULE, SERIAL = Entry("none", "constant", {}), Entry("serial", "serial", {})
 
 
 @dataclass(frozen=True)
@@ -147,11 +147,11 @@ def expand(config: dict[str, Any]) -> Table:
         studies[name] = list(runs_of_study)
         if "select" in study:
             swept = [run for run in runs_of_study.values() if run.model.label in families]
-            datasets = [choice(config, "datasets", label) for label in study["datasets"]]
+            datasets = [labelled(config, "datasets", label) for label in study["datasets"]]
             metrics = scoring.metrics_of(study, datasets)
             chosen, inner = candidates.of_runs(name, swept, study["select"], metrics, families)
             replaced = {run.path for run in swept}
-            first = {one.path: next(iter(one.final.values())) for one in chosen}
+            first = {one.path: next(iter(one.outer.values())) for one in chosen}
             others = {path: run for path, run in runs_of_study.items() if path not in replaced}
             studies[name] = [*first, *others]
             selections |= {one.path: one for one in chosen}
@@ -166,8 +166,8 @@ def expand(config: dict[str, Any]) -> Table:
             )
     runs = {path: _not_stacked(run) if path in alone else run for path, run in runs.items()}
     for path in alone & selections.keys():
-        final = {label: _not_stacked(run) for label, run in selections[path].final.items()}
-        selections[path] = dataclasses.replace(selections[path], final=final)
+        outer = {label: _not_stacked(run) for label, run in selections[path].outer.items()}
+        selections[path] = dataclasses.replace(selections[path], outer=outer)
     return Table(
         runs, studies, conditions, frozenset(oversubscribe), families, selections=selections
     )
@@ -207,7 +207,7 @@ def _runs_of_study(config: dict[str, Any], study: dict[str, Any]) -> Iterator[Ru
     """Yield the runs of one study, with folds as the innermost loop."""
     is_final = study["folds"] == NOTHING_HELD_OUT
     folds = None if is_final or study["folds"] == "test" else study["folds"]
-    schedules = [choice(config, "schedules", label) for label in study["schedules"]]
+    schedules = [labelled(config, "schedules", label) for label in study["schedules"]]
     grid = (
         (dataset, model, *rest)
         for dataset, model in itertools.product(study["datasets"], study["models"])
@@ -221,9 +221,9 @@ def _runs_of_study(config: dict[str, Any], study: dict[str, Any]) -> Iterator[Ru
     )
     for dataset, model, schedule, layout, size, seed, fold in grid:
         strategy, nodes, workers, servers, threads = layout
-        dataset_choice = choice(config, "datasets", dataset)
+        dataset_entry = labelled(config, "datasets", dataset)
         yield Run(
-            dataset=dataset_choice,
+            dataset=dataset_entry,
             schedule=schedule,
             strategy=strategy,
             folds=folds,
@@ -235,7 +235,7 @@ def _runs_of_study(config: dict[str, Any], study: dict[str, Any]) -> Iterator[Ru
             threads_per_worker=threads,
             seed=seed,
             final=is_final or None,
-            **training(config, model, dataset_choice),
+            **training(config, model, dataset_entry),
         )
 
 
@@ -254,7 +254,7 @@ def layouts(
         yield from ((SERIAL, 1, 1, 0, count) for count in counts)
         return
     for label in study["strategies"]:
-        strategy = choice(config, "strategies", label)
+        strategy = labelled(config, "strategies", label)
         found: Any = registry.strategies()[strategy.name]
         servers = strategy.options.get("servers", found.options.get("servers", 0))
         one_worker = found.constants.get("one_worker")
@@ -269,7 +269,7 @@ def layouts(
                 yield strategy, nodes, nodes * workers, servers, threads
 
 
-def strategies(config: dict[str, Any], study: dict[str, Any]) -> list[Choice]:
+def strategies(config: dict[str, Any], study: dict[str, Any]) -> list[Entry]:
     """Return the strategies of a study."""
     labelled = [layout[0] for layout in layouts(config, study)]
     return list({strategy.label: strategy for strategy in labelled}.values())
@@ -280,12 +280,12 @@ def node_counts(study: dict[str, Any]) -> list[int]:
     return study["nodes"] if isinstance(study["nodes"], list) else [study["nodes"]]
 
 
-def choice(config: dict[str, Any], section: str, label: str) -> Choice:
-    """Return the Choice with a label in a section; a built-in component needs no entry."""
+def labelled(config: dict[str, Any], section: str, label: str) -> Entry:
+    """Return the Entry with a label in a section; a built-in component needs no entry."""
     entry = dict((config.get(section) or {}).get(label) or {})
     name = component_name(label, entry)
     entry.pop("name", None)
-    return Choice(label, name, entry)
+    return Entry(label, name, entry)
 
 
 def component_name(label: str, entry: dict[str, Any]) -> str:
@@ -293,7 +293,7 @@ def component_name(label: str, entry: dict[str, Any]) -> str:
     return entry.get("name", label)
 
 
-def training(config: dict[str, Any], label: str, dataset: Choice) -> dict[str, Any]:
+def training(config: dict[str, Any], label: str, dataset: Entry) -> dict[str, Any]:
     """Return the fields of a Run that a model's entry decides.
 
     Args:
@@ -306,8 +306,8 @@ def training(config: dict[str, Any], label: str, dataset: Choice) -> dict[str, A
         options = {key: value for key, value in entry.items() if key not in ESTIMATOR_KEYS}
         path = model_name(label, entry)
         return OF_ESTIMATOR | {
-            "model": Choice(label, path, options),
-            "loss": _torch_choice(loss, registry.losses()),
+            "model": Entry(label, path, options),
+            "loss": _torch_entry(loss, registry.losses()),
         }
     format_of_file = registry.model(model_name(label, entry)).constants.get(MEMORY_FORMAT)
     entry = {
@@ -319,8 +319,8 @@ def training(config: dict[str, Any], label: str, dataset: Choice) -> dict[str, A
         **entry,
     }
     return {
-        "model": Choice(label, model_name(label, entry), model_options(entry)),
-        "optimizer": _torch_choice(entry["optimizer"], registry.optimizers()),
+        "model": Entry(label, model_name(label, entry), model_options(entry)),
+        "optimizer": _torch_entry(entry["optimizer"], registry.optimizers()),
         "loss": _loss(entry["loss"]),
         "crop": entry["augmentation"].get("crop", 0),
         "flip": entry["augmentation"].get("flip", False),
@@ -345,21 +345,21 @@ def model_name(label: str, entry: dict[str, Any]) -> str:
     return entry.get("import") or entry.get("name", label)
 
 
-def _loss(entry: dict[str, Any]) -> Choice:
-    return _imported(entry) if "import" in entry else _torch_choice(entry, registry.losses())
+def _loss(entry: dict[str, Any]) -> Entry:
+    return _imported(entry) if "import" in entry else _torch_entry(entry, registry.losses())
 
 
-def _own_augmentation(entry: dict[str, Any]) -> Choice | None:
-    """Return the Choice of the user's own augmentation; None: there is none."""
+def _own_augmentation(entry: dict[str, Any]) -> Entry | None:
+    """Return the Entry of the user's own augmentation; None: there is none."""
     own = {key: value for key, value in entry.items() if key not in BUILT_IN_AUGMENTATION}
     return _imported(own) if "import" in own else None
 
 
-def _imported(entry: dict[str, Any]) -> Choice:
+def _imported(entry: dict[str, Any]) -> Entry:
     path = entry["import"]
-    return Choice(path, path, {key: value for key, value in entry.items() if key != "import"})
+    return Entry(path, path, {key: value for key, value in entry.items() if key != "import"})
 
 
-def _torch_choice(entry: dict[str, Any], known: Iterable[str]) -> Choice:
+def _torch_entry(entry: dict[str, Any], known: Iterable[str]) -> Entry:
     name = registry.canonical(entry["name"], known)
-    return Choice(name, name, {k: v for k, v in entry.items() if k != "name"})  # type: ignore[arg-type]
+    return Entry(name, name, {k: v for k, v in entry.items() if k != "name"})  # type: ignore[arg-type]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from allcores_study.config.component import Component
-    from allcores_study.config.run import Choice, Run
+    from allcores_study.config.run import Entry, Run
 
 CONFIG = PROJECT / "config" / "config.yaml"
 # Options of optimizers that are switches, which their defaults, None, do not show.
@@ -173,7 +173,7 @@ def loss(name: str) -> Component:
     return component.imported(name, "losses") if ":" in name else losses()[name]
 
 
-def paths(dataset: Choice) -> dict[str, str]:
+def paths(dataset: Entry) -> dict[str, str]:
     """Return option -> path of the files and folders that a dataset is made from."""
     values = {key: dataset.options.get(key) for key in path_keys(dataset.name)}
     return {key: value for key, value in values.items() if isinstance(value, str)}
@@ -184,13 +184,13 @@ def path_keys(name: str) -> tuple[str, ...]:
     return datasets()[name].constants.get("PATHS", ("path",)) if name in datasets() else ()
 
 
-def task(dataset: Choice) -> Component:
+def task(dataset: Entry) -> Component:
     """Return the Component of a dataset's task."""
     usual = datasets()[dataset.name].constants.get("TASK", "classification")
     return tasks()[dataset.options.get("task", usual)]
 
 
-def metadata(dataset: Choice) -> Any:
+def metadata(dataset: Entry) -> Any:
     """Return the Metadata of a dataset, without loading images; None: unknown."""
     return _metadata(dataset.name, json.dumps(dataset.options, sort_keys=True))
 

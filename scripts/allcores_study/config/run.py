@@ -21,7 +21,7 @@ OPTIONAL = (
 
 
 @dataclass(frozen=True)
-class Choice:
+class Entry:
     """A component as a config names it: its label there, its name and its options."""
 
     label: str
@@ -36,7 +36,7 @@ class Choice:
         return _canonical(self)
 
     @classmethod
-    def from_json(cls, text: str) -> Choice:
+    def from_json(cls, text: str) -> Entry:
         return cls(**json.loads(text))
 
 
@@ -76,12 +76,12 @@ class Run:
         seed: decides folds, initial weights, order of samples and augmentation.
     """
 
-    dataset: Choice
-    model: Choice
-    optimizer: Choice | None
-    loss: Choice
-    schedule: Choice
-    strategy: Choice
+    dataset: Entry
+    model: Entry
+    optimizer: Entry | None
+    loss: Entry
+    schedule: Entry
+    strategy: Entry
     batch_size: int | None
     epochs: int
     crop: int
@@ -98,7 +98,7 @@ class Run:
     nodes: int = 1
     inner_folds: int | None = None
     inner_fold: int | None = None
-    augmentation: Choice | None = None
+    augmentation: Entry | None = None
     clip_norm: float | None = None
     ema: float | None = None
     validation: float | None = None
@@ -199,13 +199,13 @@ class Run:
     @classmethod
     def from_json(cls, text: str) -> Run:
         values = json.loads(text)
-        choices = {
-            name: Choice(**value) for name, value in values.items() if isinstance(value, dict)
+        entries = {
+            name: Entry(**value) for name, value in values.items() if isinstance(value, dict)
         }
-        return cls(**values | choices)
+        return cls(**values | entries)
 
 
-def _canonical(value: Choice | Run) -> str:
+def _canonical(value: Entry | Run) -> str:
     """Return a dataclass as one line; vars() is faster than dataclasses.asdict()."""
     fields = {field.name for field in dataclasses.fields(value)}
     values = {key: entry for key, entry in vars(value).items() if key in fields}

@@ -9,10 +9,10 @@ from allcores_study.config import registry
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from allcores_study.config.run import Choice
+    from allcores_study.config.run import Entry
 
 
-def metrics_of(study: dict[str, Any], datasets: Sequence[Choice]) -> tuple[str, ...]:
+def metrics_of(study: dict[str, Any], datasets: Sequence[Entry]) -> tuple[str, ...]:
     """Return the names of the metrics of a study, the leading one first.
 
     Args:
@@ -29,7 +29,7 @@ def metrics_of(study: dict[str, Any], datasets: Sequence[Choice]) -> tuple[str, 
     return task["METRICS"]
 
 
-def count_numbers(dataset: Choice) -> int:
+def count_numbers(dataset: Entry) -> int:
     """Return how many numbers are predicted for each sample of a dataset, if known."""
     metadata = metadata_of(dataset)
     if metadata is None:  # a large table, which is not read yet
@@ -38,13 +38,13 @@ def count_numbers(dataset: Choice) -> int:
     return metadata.numbers
 
 
-def count_classes(dataset: Choice) -> int | None:
+def count_classes(dataset: Entry) -> int | None:
     """Return how many classes a dataset has; None: it has none, or is not read yet."""
     metadata = metadata_of(dataset)
     return metadata and metadata.classes
 
 
-def metadata_of(dataset: Choice) -> Any:
+def metadata_of(dataset: Entry) -> Any:
     """Return the Metadata of a dataset; None: unknown, or it cannot be read, which is reported."""
     try:
         return registry.metadata(dataset)

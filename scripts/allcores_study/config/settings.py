@@ -213,7 +213,7 @@ Model = Annotated[
 ]
 
 
-class Entry(OpenKeys):  # of a schedule, a strategy or a dataset
+class Part(OpenKeys):  # a schedule, a strategy or a dataset
     name: str = key("Name of a built-in one. Default: the label")
     path: Annotated[str, Field(min_length=1)] = key("File or folder of a dataset")
 
@@ -340,18 +340,18 @@ class Config(Keys):
         "`epochs` and `optimizer`; an estimator has none of these keys.",
         min_length=1,
     )
-    schedules: dict[Label, Entry | None] = _section(
+    schedules: dict[Label, Part | None] = _section(
         "Learning-rate schedules. A built-in schedule needs an entry only for options or for a "
         "label of your own.",
         default={},
     )
-    strategies: dict[Label, Entry | None] = _section(
+    strategies: dict[Label, Part | None] = _section(
         "Ways to share the work of a run between processes. A built-in strategy needs an entry "
         "only for options or for a label of your own. config/strategies.yaml shows many of their "
         "options.",
         default={},
     )
-    datasets: dict[Label, Entry | None] = _section(
+    datasets: dict[Label, Part | None] = _section(
         "The data to train on. A built-in dataset needs an entry only for options or for a label "
         "of your own.",
         default={},

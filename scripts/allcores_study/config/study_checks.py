@@ -48,12 +48,12 @@ def unknown_labels(config: dict[str, Any]) -> Iterator[Problem]:
                     text = f"unknown {singular} {label!r}; {choices(label, known)}{hint}"
                     yield ("studies", name, section, position), text
         for label in study["datasets"]:
-            if grid.choice(config, "datasets", label).name in registry.datasets():
+            if grid.labelled(config, "datasets", label).name in registry.datasets():
                 yield from _unreadable_files(config, label)
 
 
 def _unreadable_files(config: dict[str, Any], label: str) -> Iterator[Problem]:
-    for key, path in registry.paths(grid.choice(config, "datasets", label)).items():
+    for key, path in registry.paths(grid.labelled(config, "datasets", label)).items():
         if problem := _unreadable(path):
             yield ("datasets", label, key), problem
 
@@ -101,7 +101,7 @@ def _check_optimizers(
 ) -> Iterator[Problem]:
     """Check that strategies that update slices of one vector get optimizers that need no shapes."""
     for position, label in enumerate(study["strategies"]):
-        strategy = registry.strategies()[grid.choice(config, "strategies", label).name]
+        strategy = registry.strategies()[grid.labelled(config, "strategies", label).name]
         if not strategy.constants.get("element_wise"):
             continue
         for model in study["models"]:
@@ -145,7 +145,7 @@ def _check_nodes(
             f"`{programs.snakemake()} --profile slurm`",
         )
     for position, label in enumerate(study["strategies"]):
-        strategy = registry.strategies()[grid.choice(config, "strategies", label).name]
+        strategy = registry.strategies()[grid.labelled(config, "strategies", label).name]
         if most > 1 and strategy.constants.get("one_node"):
             yield (
                 (*path, "strategies", position),

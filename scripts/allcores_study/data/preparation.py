@@ -16,11 +16,11 @@ from allcores_study.data import storage
 from allcores_study.records import fingerprint
 
 if TYPE_CHECKING:
-    from allcores_study.config.run import Choice
+    from allcores_study.config.run import Entry
 
 
-def prepare(choice: Choice, downloads: str | Path, folder: str | Path) -> None:
-    """Write the dataset of a Choice into a folder, unless it is up to date; see storage.write().
+def prepare(entry: Entry, downloads: str | Path, folder: str | Path) -> None:
+    """Write the dataset of an Entry into a folder, unless it is up to date; see storage.write().
 
     If several processes need the same dataset, one prepares it and the others wait.
 
@@ -34,30 +34,30 @@ def prepare(choice: Choice, downloads: str | Path, folder: str | Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         files.hold(lock)
-        before = made_of(choice)
+        before = made_of(entry)
         if not _is_sound(folder, before):
-            load = registry.datasets()[choice.name].load()
-            samples = load(Path(downloads) / choice.name, **choice.options)
-            task, found = registry.task(choice).name, samples.task.name
+            load = registry.datasets()[entry.name].load()
+            samples = load(Path(downloads) / entry.name, **entry.options)
+            task, found = registry.task(entry).name, samples.task.name
             if found != task:
-                raise ValueError(f"{choice.name} is for {task}, but load() returns {found}")
+                raise ValueError(f"{entry.name} is for {task}, but load() returns {found}")
             for note in samples.notes:
                 print(f"NOTE: {note}", flush=True)
-            storage.write(folder, samples, before, lambda: _refuse_changed(choice, before))
+            storage.write(folder, samples, before, lambda: _refuse_changed(entry, before))
 
 
-def _refuse_changed(choice: Choice, before: str) -> None:
+def _refuse_changed(entry: Entry, before: str) -> None:
     """Raise a ValueError if what a dataset is made of has changed since before it was loaded."""
-    if made_of(choice) != before:
+    if made_of(entry) != before:
         raise ValueError(
-            f"{choice.options.get('path', choice.name)} was changed while it was being read; run "
+            f"{entry.options.get('path', entry.name)} was changed while it was being read; run "
             "this again"
         )
 
 
-def made_of(choice: Choice) -> str:
-    """Return the options, code and files that the dataset of a Choice is made of, as one text."""
-    return f"{choice.to_json()} {fingerprint.of_dataset(choice)} {sources(choice)}"
+def made_of(entry: Entry) -> str:
+    """Return the options, code and files that the dataset of an Entry is made of, as one text."""
+    return f"{entry.to_json()} {fingerprint.of_dataset(entry)} {sources(entry)}"
 
 
 def _is_sound(folder: Path, expected: str | None = None) -> bool:
@@ -69,9 +69,9 @@ def _is_sound(folder: Path, expected: str | None = None) -> bool:
         return False
 
 
-def sources(choice: Choice) -> str:
+def sources(entry: Entry) -> str:
     """Return a digest of the user's files that a dataset is made from; "": there are none."""
-    paths = registry.paths(choice).values()
+    paths = registry.paths(entry).values()
     if not paths:
         return ""
     digests, lines = KeptDigests(cache_folder() / "digests.json", _content), []

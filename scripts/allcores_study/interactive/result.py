@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ import pandas as pd
 
 from allcores_study import yaml_files
 from allcores_study.analysis import tidy
-from allcores_study.analysis.study import Study
+from allcores_study.analysis.study import VERDICT, Study
 from allcores_study.config import grid
 from allcores_study.interactive import workflow
 from allcores_study.interactive.model import Model
@@ -47,9 +46,7 @@ class Result:
     @property
     def sentences(self) -> list[str]:
         """The answer, and what else the report says in words."""
-        lines = (self.folder / "verdict.rst").read_text().splitlines()
-        found = [line.removeprefix("* ") for line in lines if line.startswith("* ")]
-        return [re.sub(r"\\(.)", r"\1", line) for line in found]  # what as_rst() has escaped
+        return (self.folder / VERDICT).read_text().splitlines()
 
     @property
     def answer(self) -> str:

@@ -88,7 +88,7 @@ class Estimates:
     def run_at(self, path: str) -> Run:
         """Return the Run at a path; for a chosen one, the candidate with the most work."""
         selection = self.table.selections.get(path)
-        return max(selection.final.values(), key=self.work) if selection else self.table.runs[path]
+        return max(selection.outer.values(), key=self.work) if selection else self.table.runs[path]
 
     def expected(self, run: Run) -> Expected:
         """Return what is expected of a Run."""

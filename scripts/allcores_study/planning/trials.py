@@ -36,7 +36,7 @@ from allcores_study.training.optimizers import maker_of
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from allcores_study.config.run import Choice, Run
+    from allcores_study.config.run import Entry, Run
 
     Build = Callable[[], nn.Module]
 
@@ -95,7 +95,7 @@ def answer(
     run: Run,
     shape: Sequence[int],
     task: tasks.Task,
-    strategies: Sequence[Choice] = (),
+    strategies: Sequence[Entry] = (),
     examples: list[Any] | None = None,
     vocabulary: int | None = None,
     limit: float = math.inf,
@@ -165,7 +165,7 @@ def tried_out(
     run: Run,
     shape: Sequence[int],
     task: tasks.Task,
-    strategies: Sequence[Choice] = (),
+    strategies: Sequence[Entry] = (),
     examples: list[Any] | None = None,
     vocabulary: int | None = None,
 ) -> dict[str, Any]:
@@ -200,7 +200,7 @@ def _inputs(shape: Sequence[int], examples: list[Any] | None, vocabulary: int | 
 
 
 def _try_out(
-    run: Run, task: tasks.Task, strategies: Sequence[Choice], build: Build, inputs: Tensor
+    run: Run, task: tasks.Task, strategies: Sequence[Entry], build: Build, inputs: Tensor
 ) -> dict[str, Any]:
     """Train a new model for one step on two samples; return what tried_out() does.
 
@@ -257,7 +257,7 @@ def _try_out(
             return note
 
 
-def _check_strategy(strategy: Choice, model: nn.Module, label: str) -> None:
+def _check_strategy(strategy: Entry, model: nn.Module, label: str) -> None:
     """Check that a strategy can train a model, which has its gradients."""
     with _blame("strategies", strategy.label):
         strategy_class = registry.strategies()[strategy.name].load()
@@ -326,7 +326,7 @@ def _check_state_dict(
         )
 
 
-def _takes_several_workers(strategy: Choice) -> bool:
+def _takes_several_workers(strategy: Entry) -> bool:
     return not registry.strategies()[strategy.name].constants.get("one_worker")
 
 

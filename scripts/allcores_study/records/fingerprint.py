@@ -1,9 +1,9 @@
 """A hash of the code that a result depends on, so that an edit reruns only what uses the file.
 
-A fingerprint covers whole files: those that a run's modules import, directly or through others.
-Comments, formatting and docstrings do not count. The imports of a user's modules cannot all be read
-from their files (the name of a module may be computed), so a run also records the files that its
-process had loaded when it ended: see loaded().
+A fingerprint covers whole files: those of this library that a run imports, directly or through
+others, and those of a user that it names. Comments, formatting and docstrings do not count. What a
+user's modules import cannot all be read from their files (the name of a module may be computed), so
+a run also records the files that its process had loaded when it ended: see loaded().
 
 Parsed files are kept in the user's cache, because parsing them all takes half a second.
 """
@@ -25,7 +25,7 @@ from allcores_study import programs
 from allcores_study.config import component, registry
 
 if TYPE_CHECKING:
-    from allcores_study.config.run import Choice, Run
+    from allcores_study.config.run import Entry, Run
 
 STUDY = "allcores_study"
 # Modules that watch, name, place or end a run and do not affect its numbers. config/run.py does: it
@@ -75,9 +75,9 @@ def of_smoke_test(run: Run) -> str:
     return _digest(_reached(f"{STUDY}.planning.trials", *modules))
 
 
-def of_dataset(choice: Choice) -> str:
-    """Return the fingerprint of the code that prepares the dataset of a Choice."""
-    modules = registry.datasets()[choice.name].module, registry.task(choice).module
+def of_dataset(dataset: Entry) -> str:
+    """Return the fingerprint of the code that prepares the dataset of an Entry."""
+    modules = registry.datasets()[dataset.name].module, registry.task(dataset).module
     return _digest(_reached(*modules, f"{STUDY}.data.storage"))
 
 
@@ -196,7 +196,7 @@ def _digest(hashes: dict[str, str]) -> str:
 
 @functools.cache
 def _reached(*modules: str) -> dict[str, str]:
-    """Return module -> hash of the files of these modules and of all that they import."""
+    """Return module -> hash of the files of these modules and of what our modules import."""
     hashes, waiting = {}, [name for module in modules for name in _with_packages(module)]
     while waiting:
         module = waiting.pop()
@@ -205,9 +205,9 @@ def _reached(*modules: str) -> dict[str, str]:
             continue
         contents = _contents(file)
         hashes[module] = contents["hash"]
-        targets = _targets(module, file.stem == "__init__", contents)
-        # Whatever else this library imports is installed; a file of the user's may have its name.
-        waiting += filter(programs.is_ours, targets) if programs.is_ours(module) else targets
+        if programs.is_ours(module):  # what a user's module imports is in loaded()
+            targets = _targets(module, file.stem == "__init__", contents)
+            waiting += filter(programs.is_ours, targets)
     _cache().save()
     return {module: digest for module, digest in hashes.items() if digest}
 

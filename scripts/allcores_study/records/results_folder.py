@@ -164,7 +164,7 @@ class ResultsFolder:
         If it is not chosen yet, the first candidate stands in.
         """
         selection = table.selections.get(path)
-        chosen = selection and selection.final.get(self.choice_made(path).get("chosen", ""))
+        chosen = selection and selection.outer.get(self.choice_made(path).get("chosen", ""))
         return chosen or table.runs[path]
 
     def digests_of_results(self, paths: Iterable[str]) -> dict[str, str | None]:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from allcores.loop.sharding import ORDER
-from allcores_study.config.run import Choice
+from allcores_study.config.run import Entry
 from allcores_study.data.batches import Batches
 from allcores_study.training.schedules import Schedule
 
@@ -118,8 +118,8 @@ class Rates:
 
 
 @functools.cache
-def _rates(choice: str, lr: float, steps: int) -> list[float]:
-    schedule = Schedule(Choice.from_json(choice), lr, steps)
+def _rates(entry: str, lr: float, steps: int) -> list[float]:
+    schedule = Schedule(Entry.from_json(entry), lr, steps)
     rates = []
     for _ in range(steps):
         rates.append(schedule.lr)

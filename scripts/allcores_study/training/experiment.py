@@ -117,12 +117,12 @@ def _score(
         assert checkpoint, "all ranks have ended well"
         epochs = checkpoint["epochs"]
         assert is_over(request.run, epochs)
-        final = shipped(epochs)
-        others = [epoch for epoch in range(len(epochs)) if epoch != final]
-        for epoch in [*(others if request.conditions.curves else []), final]:
+        last = shipped(epochs)
+        others = [epoch for epoch in range(len(epochs)) if epoch != last]
+        for epoch in [*(others if request.conditions.curves else []), last]:
             weights = checkpoints.weights(epoch)
             measures[epoch], predictions = prepared.scores(weights)
-        diverged = diverged_at_last(measures[final], epochs)
+        diverged = diverged_at_last(measures[last], epochs)
     seconds = time.perf_counter() - began
     kept = None if diverged else predictions
     # Writing large weights takes seconds, which count for the run but not as evaluation.

@@ -14,7 +14,7 @@ from allcores_study.config import registry
 if TYPE_CHECKING:
     import numpy as np
 
-    from allcores_study.config.run import Choice, Run
+    from allcores_study.config.run import Entry, Run
     from allcores_study.data.storage import Dataset
     from allcores_study.tasks.base import Task
 
@@ -23,7 +23,7 @@ OF_LOG_PROBABILITIES = ("NLLLoss",)
 
 
 def build(
-    loss: Choice, task: Task, targets: np.ndarray | None = None
+    loss: Entry, task: Task, targets: np.ndarray | None = None
 ) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
     """Return the mean loss as a function of scores (n, outputs) float32 and scaled targets.
 

@@ -13,7 +13,7 @@ from allcores.parallel.optimizers import OptimizerMaker
 from allcores_study.config import registry
 
 if TYPE_CHECKING:
-    from allcores_study.config.run import Choice, Run
+    from allcores_study.config.run import Entry, Run
 
 # Optimizers for which torch has a fused kernel on a CPU, and options that exclude it.
 FUSED = {"SGD", "Adam", "AdamW", "Adagrad"}
@@ -26,23 +26,23 @@ def maker_of(run: Run) -> OptimizerMaker:
     return OptimizerMaker(partial(make_chosen, run.optimizer), run.clip_norm)
 
 
-def make_chosen(choice: Choice, parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
-    """Return the optimizer of a Choice of a class of torch.optim, fused where torch can."""
-    make = registry.optimizers()[choice.name].load()
-    if not _can_be_fused(choice, parameters):
-        return make(parameters, **choice.options)
-    optimizer = make(parameters, **{"fused": True} | choice.options)
+def make_chosen(entry: Entry, parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
+    """Return the optimizer of an Entry of a class of torch.optim, fused where torch can."""
+    make = registry.optimizers()[entry.name].load()
+    if not _can_be_fused(entry, parameters):
+        return make(parameters, **entry.options)
+    optimizer = make(parameters, **{"fused": True} | entry.options)
     _leave_sparse(optimizer)
-    if choice.options.get("momentum"):
+    if entry.options.get("momentum"):
         optimizer.register_step_pre_hook(_begin_late)
     return optimizer
 
 
-def _can_be_fused(choice: Choice, parameters: list[torch.Tensor]) -> bool:
-    options = choice.options
+def _can_be_fused(entry: Entry, parameters: list[torch.Tensor]) -> bool:
+    options = entry.options
     # With dampening, a first gradient counts differently from later ones: see _begin_late().
     is_dampened = options.get("momentum") and options.get("dampening")
-    is_asked_for = choice.name in FUSED and not NOT_FUSED & options.keys()
+    is_asked_for = entry.name in FUSED and not NOT_FUSED & options.keys()
     are_real = all(parameter.is_floating_point() for parameter in parameters)
     return is_asked_for and are_real and not is_dampened
 

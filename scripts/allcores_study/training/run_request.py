@@ -70,9 +70,9 @@ class RunRequest:
         """Return the request that write() has written."""
         selection = values["selection"]
         if selection:
-            final = {label: Run.from_json(text) for label, text in selection["final"].items()}
+            outer = {label: Run.from_json(text) for label, text in selection["outer"].items()}
             metrics = tuple(selection["metrics"])
-            selection = Selection(**selection | {"final": final, "metrics": metrics})
+            selection = Selection(**selection | {"outer": outer, "metrics": metrics})
         paths = ("data_folder", "checkpoint_folder", "output", "fold_file")
         return cls(
             **values

@@ -20,7 +20,7 @@ from torch.optim import lr_scheduler
 from allcores_study.config import registry
 
 if TYPE_CHECKING:
-    from allcores_study.config.run import Choice
+    from allcores_study.config.run import Entry
 
 # Range of each option: least integer, least number, or [least, largest] of either; for a list, the
 # range of each element.
@@ -172,10 +172,10 @@ class Schedule:
     in another process (a parameter server) or share it between several (Hogwild).
     """
 
-    def __init__(self, choice: Choice, lr: float, total_steps: int) -> None:
+    def __init__(self, entry: Entry, lr: float, total_steps: int) -> None:
         holder = torch.optim.SGD([torch.zeros(1)], lr=lr)
-        self.scheduler = registry.schedules()[choice.name].load()(
-            holder, total_steps, **choice.options
+        self.scheduler = registry.schedules()[entry.name].load()(
+            holder, total_steps, **entry.options
         )
         holder.step()  # torch warns about schedulers that step before their optimizer
         self.per_epoch = isinstance(self.scheduler, lr_scheduler.ReduceLROnPlateau)

@@ -81,7 +81,7 @@ class Ledger:
 
     @functools.cache  # noqa: B019
     def _dataset_made_of(self, label: str) -> str:
-        return preparation.made_of(grid.choice(self.config, "datasets", label))
+        return preparation.made_of(grid.labelled(self.config, "datasets", label))
 
     @functools.cache  # noqa: B019
     def _open_dataset(self, label: str) -> tuple[Dataset | None, str | None]:
@@ -139,8 +139,8 @@ class Ledger:
         if selection is None:
             return made_of(self.table.runs[path])
         compared = [made_of(self.table.runs[inner]) for inner in selection.compared]
-        final = [made_of(run) for run in selection.final.values()]
-        return repr([selection.metrics[0], fingerprint.of_choice(), compared, final])
+        outer = [made_of(run) for run in selection.outer.values()]
+        return repr([selection.metrics[0], fingerprint.of_choice(), compared, outer])
 
     def _wrong_with_run(self, path: str) -> str | None:
         if self.is_valid(path):
@@ -188,7 +188,7 @@ class UpToDateCheck:
             return False
         return (
             all(map(self, selection.compared))
-            and record.content.get("chosen") in selection.final
+            and record.content.get("chosen") in selection.outer
             and record.is_up_to_date(
                 choosing.made_of(selection, self.folder.digests_of_results(selection.compared))
             )

@@ -15,7 +15,7 @@ import allcores
 from allcores.machine import cores
 from allcores.parallel import supervision
 from allcores_study.config import component, grid
-from allcores_study.config.run import Choice
+from allcores_study.config.run import Entry
 from allcores_study.planning import trials
 from allcores_study.tasks.base import named, usual
 from allcores_study.training import estimators
@@ -66,7 +66,7 @@ def place(tmp_path, monkeypatch):
 
 
 def model(name):
-    return vary(model=Choice("own", f"nets_of_mine:{name}", {}))
+    return vary(model=Entry("own", f"nets_of_mine:{name}", {}))
 
 
 def answer(name):
@@ -171,7 +171,7 @@ class Narrow(Bare):
 
 def estimator(name, **options):
     path = name if ":" in name else f"test_strangers_programs:{name}"
-    dataset = Choice("wine", "wine", {})
+    dataset = Entry("wine", "wine", {})
     fields = grid.training({"models": {"mine": {"import": path} | options}}, "mine", dataset)
     return vary(dataset=dataset, **fields, schedule=grid.NO_SCHEDULE, seed=3)
 

@@ -23,14 +23,14 @@ from test_strategies import ALL, SYNCHRONOUS, alive, children, program_of
 from allcores.files import read_json
 from allcores.parallel import failures, nodes
 from allcores_study.config import registry
-from allcores_study.config.run import Choice
+from allcores_study.config.run import Entry
 
 HOST = os.uname().nodename
 OVER_NODES = {
-    name: choice
-    for name, choice in ALL.items()
-    if not registry.strategies()[choice.name].constants.get("one_worker")
-    and not registry.strategies()[choice.name].constants.get("one_node")
+    name: entry
+    for name, entry in ALL.items()
+    if not registry.strategies()[entry.name].constants.get("one_worker")
+    and not registry.strategies()[entry.name].constants.get("one_node")
 }
 
 
@@ -77,14 +77,14 @@ def differ(weights, others):
 
 
 @pytest.mark.parametrize(
-    "label", [label for label, choice in SYNCHRONOUS.items() if choice.name in OVER_NODES]
+    "label", [label for label, entry in SYNCHRONOUS.items() if entry.name in OVER_NODES]
 )
 def test_two_nodes_of_two_workers_train_as_four_workers_and_as_serial(laboratory, label):
-    choice = SYNCHRONOUS[label]
-    run = using(choice, 2, nodes=2, model=LENET, epochs=3)
+    entry = SYNCHRONOUS[label]
+    run = using(entry, 2, nodes=2, model=LENET, epochs=3)
     metrics, weights = Cluster(laboratory, run).ends_well()
     assert (run.workers, metrics["settings"]["nodes"], len(metrics["nodes"])) == (4, 2, 2)
-    for other in (using(choice, 4, model=LENET, epochs=3), vary(model=LENET, epochs=3)):
+    for other in (using(entry, 4, model=LENET, epochs=3), vary(model=LENET, epochs=3)):
         _, expected = laboratory.trained(other, f"of_{other.workers}")
         assert differ(weights, expected) < 1e-5
 
@@ -103,9 +103,9 @@ def test_every_strategy_trains_on_three_nodes(laboratory, name):
 
 @pytest.mark.parametrize("name", ["shared_memory", "parameter_server", "local_sgd"])
 def test_a_run_on_two_nodes_that_is_told_to_stop_goes_on_with_the_same_bits(laboratory, name):
-    many = Choice("many", "synthetic", RUN.dataset.options | {"count": 1500})
+    many = Entry("many", "synthetic", RUN.dataset.options | {"count": 1500})
     run = using(ALL[name], 2, nodes=2, dataset=many, epochs=2, batch_size=8)
-    run = vary(run, optimizer=Choice("SGD", "SGD", {"lr": 0.001, "momentum": 0.9}))
+    run = vary(run, optimizer=Entry("SGD", "SGD", {"lr": 0.001, "momentum": 0.9}))
     _, expected = Cluster(laboratory, run, name="whole").ends_well()
     cluster = Cluster(laboratory, run)
     cluster.is_under_way()
@@ -143,7 +143,7 @@ def test_what_dies_on_one_node_ends_the_run_on_all_with_its_name(laboratory, vic
 
 def test_a_run_that_diverges_on_two_nodes_says_where(laboratory):
     run = using(ALL["shared_memory"], 2, nodes=2, epochs=20)
-    cluster = Cluster(laboratory, vary(run, optimizer=Choice("SGD", "SGD", {"lr": 1e18})))
+    cluster = Cluster(laboratory, vary(run, optimizer=Entry("SGD", "SGD", {"lr": 1e18})))
     outputs = cluster.outputs()
     assert [launcher.returncode for launcher in cluster.launchers] == [0, 0], outputs
     metrics = read_json(cluster.folder / "metrics.json")
@@ -170,7 +170,7 @@ def test_a_node_of_which_nothing_is_heard_ends_the_run(laboratory, silent):
 
 def test_a_worker_that_is_late_after_a_pause_does_not_miss_the_next(laboratory):
     """Nodes are through a pause at different times, and the next one begins on all or on none."""
-    model = Choice("big", "mlp", {"hidden": [400, 400]})
+    model = Entry("big", "mlp", {"hidden": [400, 400]})
     run = using(ALL["ring"], 2, nodes=2, epochs=100_000, model=model)
     cluster = Cluster(laboratory, run, save_every=6e-4, timeout=60.0)
     programs = cluster.is_under_way()
@@ -198,7 +198,7 @@ def test_a_rank_that_hangs_is_named_whichever_node_it_is_on(laboratory):
 
 def test_a_node_with_other_data_is_refused(laboratory):
     run = using(ALL["ring"], 1, nodes=2)
-    other = laboratory.data(Choice("other", "synthetic", RUN.dataset.options | {"seed": 1}))
+    other = laboratory.data(Entry("other", "synthetic", RUN.dataset.options | {"seed": 1}))
     outputs = Cluster(laboratory, run, of_last={"data_folder": other}).outputs()
     assert "node 1 differs from the first one in: the inputs, the targets" in outputs[1]
     assert f"node 1 ({HOST}) is gone" in outputs[0]

@@ -9,23 +9,23 @@ from conftest import LENET, optimizer_maker, same_weights, using, vary
 from allcores.parallel import launch
 from allcores.strategies.async_parameter_server import AsyncParameterServer
 from allcores.strategies.hogwild import Hogwild
-from allcores_study.config.run import Choice
+from allcores_study.config.run import Entry
 
-DIGITS = Choice("digits", "digits", {})
+DIGITS = Entry("digits", "digits", {})
 LEARNING = vary(
     dataset=DIGITS, folds=5, fold=0, batch_size=32, epochs=7, crop=0, flip=False,
-    schedule=Choice("cosine", "cosine", {}),
+    schedule=Entry("cosine", "cosine", {}),
 )  # fmt: skip
-MODELS = {"lenet": Choice("lenet", "lenet", {}), "mlp": Choice("mlp", "mlp", {})}
+MODELS = {"lenet": Entry("lenet", "lenet", {}), "mlp": Entry("mlp", "mlp", {})}
 OPTIMIZERS = {
-    "momentum": Choice("SGD", "SGD", {"lr": 0.02, "momentum": 0.9}),
-    "adam": Choice("Adam", "Adam", {"lr": 0.002}),
+    "momentum": Entry("SGD", "SGD", {"lr": 0.02, "momentum": 0.9}),
+    "adam": Entry("Adam", "Adam", {"lr": 0.002}),
 }
-ASYNC = Choice("async", "async_parameter_server", {})
-RARELY = Choice("rarely", "async_parameter_server", {"servers": 2, "n_push": 3, "n_pull": 2})
-HOGWILD = Choice("hogwild", "hogwild", {})
-SHARED = Choice("shared", "hogwild", {"state": "shared"})
-LOCKED = Choice("locked", "hogwild", {"state": "shared", "locked": True})
+ASYNC = Entry("async", "async_parameter_server", {})
+RARELY = Entry("rarely", "async_parameter_server", {"servers": 2, "n_push": 3, "n_pull": 2})
+HOGWILD = Entry("hogwild", "hogwild", {})
+SHARED = Entry("shared", "hogwild", {"state": "shared"})
+LOCKED = Entry("locked", "hogwild", {"state": "shared", "locked": True})
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_pushing_and_pulling_rarely_learns_too(laboratory):
 
 
 def test_own_updates_make_nothing_stale(laboratory):
-    patient = Choice("patient", "async_parameter_server", {"n_pull": 3})
+    patient = Entry("patient", "async_parameter_server", {"n_pull": 3})
     metrics, _ = laboratory.trained(using(patient, 1))
     assert [epoch["staleness"] for epoch in metrics["epochs"]] == [[6], [6]]
 
@@ -126,10 +126,10 @@ def test_hogwild_counts_the_staleness_of_every_update(laboratory, strategy):
 @pytest.mark.parametrize("strategy", [ASYNC, HOGWILD], ids=lambda strategy: strategy.label)
 def test_an_asynchronous_update_has_its_part_of_the_learning_rate(laboratory, strategy):
     """W updates with lr / W go as far as one with lr, the more exactly the smaller it is."""
-    small = Choice("SGD", "SGD", {"lr": 0.01})
+    small = Entry("SGD", "SGD", {"lr": 0.01})
     run = vary(optimizer=small, epochs=1, model=LENET)
     _, serial = laboratory.trained(run, "serial")
-    _, start = laboratory.trained(vary(run, optimizer=Choice("SGD", "SGD", {"lr": 1e-12})), "start")
+    _, start = laboratory.trained(vary(run, optimizer=Entry("SGD", "SGD", {"lr": 1e-12})), "start")
     _, other = laboratory.trained(using(strategy, 4, run), "other")
     moved = sum((serial[name] - start[name]).square().sum() for name in serial).sqrt()
     apart = sum((serial[name] - other[name]).square().sum() for name in serial).sqrt()

@@ -27,48 +27,48 @@ from patience import wait_for
 from allcores.parallel import launch
 from allcores.parallel.failures import RankFailedError
 from allcores_study.config import registry
-from allcores_study.config.run import Choice
+from allcores_study.config.run import Entry
 from allcores_study.training.checkpoints import Checkpoints
 
-ALL = {name: Choice(name, name, {}) for name in registry.strategies()}
+ALL = {name: Entry(name, name, {}) for name in registry.strategies()}
 # There is no GPU where the tests run; the way there and back is the same.
-ALL["accelerator"] = Choice("accelerator", "accelerator", {"device": "cpu"})
+ALL["accelerator"] = Entry("accelerator", "accelerator", {"device": "cpu"})
 
 
 def promises(name):
     return registry.strategies()[name].constants.get("equals_serial")
 
 
-def is_asynchronous(choice):
-    return registry.strategies()[choice.name].constants.get("asynchronous", False)
+def is_asynchronous(entry):
+    return registry.strategies()[entry.name].constants.get("asynchronous", False)
 
 
 # Those that promise serial training's weights with any number of workers, by themselves or as told.
-SYNCHRONOUS = {name: choice for name, choice in ALL.items() if promises(name) == "always"} | {
-    "two_servers": Choice("two_servers", "parameter_server", {"servers": 2}),
-    "local_sgd_1": Choice("local_sgd_1", "local_sgd", {"every": 1}),
-    "ddp_shm": Choice("ddp_shm", "ddp", {"backend": "shm"}),
-    "local_sgd_shm": Choice("local_sgd_shm", "local_sgd", {"every": 1, "backend": "shm"}),
-    "post_local_sgd": Choice("post_local_sgd", "local_sgd", {"every": 100, "post_local": 100}),
+SYNCHRONOUS = {name: entry for name, entry in ALL.items() if promises(name) == "always"} | {
+    "two_servers": Entry("two_servers", "parameter_server", {"servers": 2}),
+    "local_sgd_1": Entry("local_sgd_1", "local_sgd", {"every": 1}),
+    "ddp_shm": Entry("ddp_shm", "ddp", {"backend": "shm"}),
+    "local_sgd_shm": Entry("local_sgd_shm", "local_sgd", {"every": 1, "backend": "shm"}),
+    "post_local_sgd": Entry("post_local_sgd", "local_sgd", {"every": 100, "post_local": 100}),
 }
 # What else strategies can be told.
 VARIANTS = {
-    "hogwild_locked": Choice("hogwild_locked", "hogwild", {"locked": True}),
-    "hogwild_shared": Choice("hogwild_shared", "hogwild", {"state": "shared"}),
-    "two_async_servers": Choice("two_async_servers", "async_parameter_server", {"servers": 2}),
+    "hogwild_locked": Entry("hogwild_locked", "hogwild", {"locked": True}),
+    "hogwild_shared": Entry("hogwild_shared", "hogwild", {"state": "shared"}),
+    "two_async_servers": Entry("two_async_servers", "async_parameter_server", {"servers": 2}),
 }
-RARELY = Choice("async_rarely", "async_parameter_server", {"n_push": 3, "n_pull": 2})
+RARELY = Entry("async_rarely", "async_parameter_server", {"n_push": 3, "n_pull": 2})
 # Those that round what they send.
 LOSSY = {
-    "ddp_fp16": Choice("ddp_fp16", "ddp", {"hook": "fp16"}),
-    "ddp_bf16": Choice("ddp_bf16", "ddp", {"hook": "bf16"}),
-    "ddp_powersgd": Choice("ddp_powersgd", "ddp", {"hook": "powersgd", "powersgd_rank": 2}),
+    "ddp_fp16": Entry("ddp_fp16", "ddp", {"hook": "fp16"}),
+    "ddp_bf16": Entry("ddp_bf16", "ddp", {"hook": "bf16"}),
+    "ddp_powersgd": Entry("ddp_powersgd", "ddp", {"hook": "powersgd", "powersgd_rank": 2}),
 }
 OPTIMIZERS = {
-    "sgd": Choice("SGD", "SGD", {"lr": 0.05}),
-    "momentum": Choice("SGD", "SGD", {"lr": 0.05, "momentum": 0.9, "nesterov": True}),
-    "adam": Choice("Adam", "Adam", {"lr": 0.01}),
-    "adamw": Choice("AdamW", "AdamW", {"lr": 0.01, "weight_decay": 0.1}),
+    "sgd": Entry("SGD", "SGD", {"lr": 0.05}),
+    "momentum": Entry("SGD", "SGD", {"lr": 0.05, "momentum": 0.9, "nesterov": True}),
+    "adam": Entry("Adam", "Adam", {"lr": 0.01}),
+    "adamw": Entry("AdamW", "AdamW", {"lr": 0.01, "weight_decay": 0.1}),
 }
 
 
@@ -109,7 +109,7 @@ def train_alone(strategy, file, world):
     torch.save(model.state_dict(), file)
 
 
-@by_strategy({n: choice for n, choice in ALL.items() if promises(n)} | SYNCHRONOUS | VARIANTS)
+@by_strategy({n: entry for n, entry in ALL.items() if promises(n)} | SYNCHRONOUS | VARIANTS)
 def test_with_one_worker_a_strategy_computes_what_torch_does(tmp_path, strategy):
     """The strategy itself: a run of one worker would be spared it."""
     run = using(strategy, 1)
@@ -242,7 +242,7 @@ def test_workers_hold_equal_weights_after_each_step(tmp_path, strategy):
 
 
 @by_strategy(
-    {name: choice for name, choice in (ALL | VARIANTS).items() if using(choice, 2).workers == 2}
+    {name: entry for name, entry in (ALL | VARIANTS).items() if using(entry, 2).workers == 2}
 )
 def test_workers_hold_equal_weights_and_averaged_buffers_when_synchronized(tmp_path, strategy):
     ranks = ranks_of(strategy, tmp_path)
@@ -266,7 +266,7 @@ def test_every_strategy_tells_where_its_time_goes(laboratory, strategy):
     assert metrics["training_seconds"] < metrics["ended"] - metrics["started"]
 
 
-@by_strategy({name: choice for name, choice in ALL.items() if name not in SYNCHRONOUS})
+@by_strategy({name: entry for name, entry in ALL.items() if name not in SYNCHRONOUS})
 def test_more_workers_than_cores_is_slow_and_not_stuck(laboratory, strategy):
     """As those that promise serial training's weights show by them."""
     metrics, _ = laboratory.trained(using(strategy, 5, epochs=8))

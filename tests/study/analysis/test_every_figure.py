@@ -11,7 +11,7 @@ from matplotlib.collections import LineCollection
 
 from allcores_study.analysis import collect, comparison, metrics, products, style, tidy
 from allcores_study.analysis.metrics import ACCURACY
-from allcores_study.config.run import Choice
+from allcores_study.config.run import Entry
 from allcores_study.records import run_files
 
 REFERENCES = (
@@ -67,9 +67,9 @@ def frames(tmp_path_factory):
     laboratory = Laboratory(tmp_path_factory.mktemp("figures"))
     pairs = []
     for label, fold in itertools.product(MODELS, (0, 1)):
-        model = Choice(label, "mlp", {"hidden": [7 if label == "mlp" else 20]})
+        model = Entry(label, "mlp", {"hidden": [7 if label == "mlp" else 20]})
         run = vary(model=model, folds=2, fold=fold)
-        for each in (run, using(DDP, 2, run), using(Choice("hogwild", "hogwild", {}), 2, run)):
+        for each in (run, using(DDP, 2, run), using(Entry("hogwild", "hogwild", {}), 2, run)):
             name = f"{label}{fold}{each.strategy.label}"
             laboratory.trained(each, name, curves=True)
             files = laboratory.folder / name

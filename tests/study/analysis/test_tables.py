@@ -14,7 +14,7 @@ from scipy import special
 from allcores_study.analysis import methods, products, tidy, wording, writing
 from allcores_study.analysis.figures import utilisation
 from allcores_study.analysis.metrics import Metric
-from allcores_study.config.run import Choice
+from allcores_study.config.run import Entry
 from allcores_study.data import storage
 from allcores_study.datasets.table import load as load_table
 from allcores_study.tasks.base import usual
@@ -27,7 +27,7 @@ FACTS = products.Facts(
 
 def made(strategy, workers, fold, accuracy, seconds):
     """The metrics of a run with the given accuracy on 10 samples of two classes."""
-    run = vary(strategy=Choice(strategy, strategy, {}), workers=workers, folds=2, fold=fold)
+    run = vary(strategy=Entry(strategy, strategy, {}), workers=workers, folds=2, fold=fold)
     right = round(10 * accuracy)
     epochs = [
         {"epoch": 1, "loss": 2.0, "lr": 0.1, "seconds": 99.0, "phases": {"compute": 99.0}},
@@ -166,7 +166,7 @@ def test_a_metric_that_some_runs_lack_is_named():
 def test_how_it_was_split_is_said():
     by_time = [dict(one, ordered=True) for one in RUNS]
     by_group = [dict(one, grouped=True) for one in RUNS]
-    run = vary(folds=2, fold=0, schedule=Choice("warm", "cosine", {"warm_up": 0.25}))
+    run = vary(folds=2, fold=0, schedule=Entry("warm", "cosine", {"warm_up": 0.25}))
     for rows, how in (
         (RUNS, "stratified 2-fold cross-validation"),
         (by_time, "2 folds, each scored after training on the earlier ones"),
@@ -367,7 +367,7 @@ def test_where_all_diverged_there_are_tables_without_rows(tmp_path):
 
 @pytest.mark.parametrize("label", ["NA", "None", "nan", "null", "007", "1e3", "true"])
 def test_labels_stay_what_they_are(tmp_path, label):
-    run = vary(model=Choice(label, "mlp", {}), folds=2, fold=0)
+    run = vary(model=Entry(label, "mlp", {}), folds=2, fold=0)
     settings = json.loads(run.to_json())
     runs_of([RUNS[0] | {"settings": settings}]).to_csv(tmp_path / "runs.csv", index=False)
     assert list(tidy.read(tmp_path / "runs.csv")["model"]) == [label]

@@ -309,10 +309,6 @@ def test_published_times_stand_beside_and_change_nothing():
     assert table["speedup"].isna().tolist() == [False, False, True]
 
 
-def test_markup_in_a_sentence_is_shown_as_it_is():
-    assert verdict.as_rst("s", ["a_b *c*"]) == "**s**\n\n* a\\_b \\*c\\*\n"
-
-
 def test_a_run_without_results_has_the_log_that_says_why(tmp_path):
     folder, table = ResultsFolder(str(tmp_path)), grid.expand(yaml.safe_load(MINIATURE))
     run, other, *_ = table.of("first")

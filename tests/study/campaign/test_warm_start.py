@@ -22,10 +22,10 @@ from test_strategies import alive, children, program_of
 
 from allcores_study.campaign import warm_start
 from allcores_study.campaign.warm_start import TORCH
-from allcores_study.config.run import Choice
+from allcores_study.config.run import Entry
 
 TRAIN = ROOT / "scripts" / "train.py"
-RING, SHARED_MEMORY = (Choice(name, name, {}) for name in ("ring", "shared_memory"))
+RING, SHARED_MEMORY = (Entry(name, name, {}) for name in ("ring", "shared_memory"))
 ENDLESS = vary(RUN, epochs=100_000, strategy=DDP, workers=2)
 COLD = "starting without the warm process"
 
@@ -239,7 +239,7 @@ def test_a_warm_process_that_is_killed_loses_no_run(private_fork, laboratory, mo
     """Runs of more than a second on any processor, which save all the time."""
     slow_model(Path.cwd(), seconds=0.01, epochs=20)
     monkeypatch.syspath_prepend(Path.cwd())
-    slow = vary(RUN, model=Choice("slow", "slow:Net", {}), epochs=20)
+    slow = vary(RUN, model=Entry("slow", "slow:Net", {}), epochs=20)
     runs = {name: vary(slow, seed=seed) for seed, name in enumerate(["one", "other"])}
     laboratory.data()
     clients = {

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from test_several_numbers import FRAME, run_on
 
 from allcores_study.config import checks, component, grid, registry
-from allcores_study.config.run import Choice
+from allcores_study.config.run import Entry
 from allcores_study.data import augmentation
 from allcores_study.data.augmentation import SampleGenerator
 from allcores_study.planning import trials
@@ -62,7 +62,7 @@ ENTRY = {
     "loss": {"import": "parts_of_mine:Focal", "gamma": 1.0},
     "augmentation": {"import": "parts_of_mine:noise", "sigma": 0.2},
 }
-SHARED = Choice("shared_memory", "shared_memory", {})
+SHARED = Entry("shared_memory", "shared_memory", {})
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ def test_the_loss_is_the_users(own_run, laboratory):
 
 def test_a_function_can_be_the_loss_of_numbers(module, tmp_path, laboratory):
     run = run_on(tmp_path / "cost.csv", FRAME, "cost", "regression", "MSELoss")
-    own = vary(run, loss=Choice("parts_of_mine:scaled_error", "parts_of_mine:scaled_error", {}))
+    own = vary(run, loss=Entry("parts_of_mine:scaled_error", "parts_of_mine:scaled_error", {}))
     expected, weights = laboratory.trained(run, "torch")
     metrics, own_weights = laboratory.trained(own, "own")
     assert same_weights(weights, own_weights)

@@ -110,8 +110,8 @@ def test_a_selection_is_scikit_learns_nested_cross_validation(tmp_path):
         names = {file.name for file in run.iterdir() if not file.name.startswith("made.")}
         left["_inner" in str(run)] |= names
     assert left == {False: set(run_files.RUN_FILES), True: {run_files.METRICS}}
-    said = (results / "verdict.rst").read_text()
-    assert "* mlp: one of 3 candidates was chosen for each fold and seed, on the" in said
+    said = (results / "verdict.txt").read_text()
+    assert "mlp: one of 3 candidates was chosen for each fold and seed, on the" in said
     assert "mlp: choosing took" in said
     assert len(pd.read_csv(results / "sweep_table.csv")) == len(RATES)
     assert project.planned() == {}
@@ -200,8 +200,8 @@ def test_a_candidate_that_diverges_is_not_chosen(tmp_path):
             write_json(folder.metrics(path), record)
 
     def choose(labels):
-        final = dict.fromkeys(labels, next(iter(one.final.values())))
-        asked = dataclasses.replace(one, inner={k: paths[k] for k in labels}, final=final)
+        outer = dict.fromkeys(labels, next(iter(one.outer.values())))
+        asked = dataclasses.replace(one, inner={k: paths[k] for k in labels}, outer=outer)
         return choosing.choose(asked, folder)
 
     assert choose(inner) == "first"
@@ -222,16 +222,16 @@ def test_the_held_out_part_has_no_say():
     assignable = folds.Assignable(labels)
     info = {"train": len(labels), "shape": [len(labels)]}
     for selected in table.selections.values():
-        final = list(selected.final.values())
+        outer = list(selected.outer.values())
         (held_out,) = {
             tuple(folds.split(info, folds.of_run(run, assignable), run.held_out_fold, None, 0)[1])
-            for run in final
+            for run in outer
         }
         for path in [path for paths in selected.inner.values() for path in paths]:
             run = table.runs[path]
             parts = folds.split(info, folds.of_run(run, assignable), run.held_out_fold, None, 0)
             assert not set(held_out) & set(np.concatenate(parts))
-    assert json.loads(final[0].to_json()).keys() == json.loads(run.to_json()).keys() - {
+    assert json.loads(outer[0].to_json()).keys() == json.loads(run.to_json()).keys() - {
         "inner_folds",
         "inner_fold",
     }

@@ -15,7 +15,7 @@ from sklearn import metrics
 
 from allcores_study.analysis import measures
 from allcores_study.config import registry
-from allcores_study.config.run import Choice
+from allcores_study.config.run import Entry
 from allcores_study.data import storage
 from allcores_study.data.batches import Batches
 from allcores_study.data.scaling import Scaling
@@ -26,7 +26,7 @@ from allcores_study.serving.predictor import Predictor
 from allcores_study.tasks.base import usual
 from allcores_study.training import losses
 
-MSE = Choice("MSELoss", "MSELoss", {})
+MSE = Entry("MSELoss", "MSELoss", {})
 PLAIN = {"crop": 0, "flip": False}
 
 
@@ -63,7 +63,7 @@ def test_a_table_becomes_numbers_and_indicators(tmp_path, name):
     assert names == [("age", None), *towns, ("smokes", "False"), ("smokes", "True")]
     assert list(dataset.inputs[5]) == [70, 0, 1, 0, 1, 0]
     known = registry.metadata(
-        Choice("t", "table", {"path": saved(tmp_path, PEOPLE, name), "target": "ill"})
+        Entry("t", "table", {"path": saved(tmp_path, PEOPLE, name), "target": "ill"})
     )
     assert (known.train, known.smallest_class, known.classes) == (6, 3, 2)
 
@@ -117,7 +117,7 @@ def test_a_folder_of_arrays_is_what_an_archive_is(tmp_path, monkeypatch):
     folder = opened(tmp_path / "two", npz.load(None, path=str(tmp_path / "mine")))
     assert archive.record.files == folder.record.files
     assert np.array_equal(archive.inputs[:50], arrays["inputs"].astype(np.float32))
-    known = registry.metadata(Choice("mine", "npz", {"path": str(tmp_path / "mine")}))
+    known = registry.metadata(Entry("mine", "npz", {"path": str(tmp_path / "mine")}))
     assert (known.train, known.test, known.times) == (50, 5, 50)
     arrays["inputs"][33, 1, 2] = np.inf
     np.save(tmp_path / "mine" / "inputs.npy", arrays["inputs"])
@@ -139,15 +139,15 @@ def signals(tmp_path, count=60):
     inputs = (waves + 0.1 * random.standard_normal(waves.shape))[:, None]
     file = tmp_path / "waves.npz"
     np.savez(file, inputs=inputs, targets=height, groups=np.arange(count) // 4)
-    return Choice("waves", "npz", {"path": str(file), "task": "regression"})
+    return Entry("waves", "npz", {"path": str(file), "task": "regression"})
 
 
 def test_a_network_learns_numbers_from_signals_and_predicts_in_their_unit(laboratory, tmp_path):
     run = vary(
         dataset=signals(tmp_path),
-        model=Choice("convnet", "convnet", {"hidden": [8, 16]}),
+        model=Entry("convnet", "convnet", {"hidden": [8, 16]}),
         loss=MSE,
-        optimizer=Choice("Adam", "Adam", {"lr": 0.02}),
+        optimizer=Entry("Adam", "Adam", {"lr": 0.02}),
         **PLAIN,
         **{"folds": 3, "fold": 0, "epochs": 30},
     )
@@ -202,7 +202,7 @@ def test_a_table_is_read_by_the_names_of_its_columns(tmp_path):
 def predictor_of(options):
     """What samples.read() asks of the Predictor of a run that was trained on a table."""
     made = table.load(None, **options)
-    run = SimpleNamespace(dataset=Choice("it", "table", options))
+    run = SimpleNamespace(dataset=Entry("it", "table", options))
     shape = (len(made.columns),)
     return SimpleNamespace(
         run=run, classes=made.classes, columns=made.columns, shape=shape, task=made.task
@@ -291,7 +291,7 @@ def test_metrics_are_scikit_learns(classes, count, seed):
 
 def test_rare_classes_can_count_as_much_as_others():
     labels = np.array([0] * 6 + [1] * 2)
-    loss = losses.build(Choice("", "CrossEntropyLoss", {"weight": "balanced"}), usual(2), labels)
+    loss = losses.build(Entry("", "CrossEntropyLoss", {"weight": "balanced"}), usual(2), labels)
     scores = torch.randn(8, 2, generator=torch.Generator().manual_seed(0))
     targets = torch.from_numpy(labels)
     plain = torch.nn.functional.cross_entropy(scores, targets, reduction="none")
@@ -300,7 +300,7 @@ def test_rare_classes_can_count_as_much_as_others():
 
 
 def test_balanced_workers_follow_serial(laboratory):
-    balanced = Choice("CrossEntropyLoss", "CrossEntropyLoss", {"weight": "balanced"})
+    balanced = Entry("CrossEntropyLoss", "CrossEntropyLoss", {"weight": "balanced"})
     run = vary(RUN, loss=balanced)
     _, expected = laboratory.trained(run, "serial")
     _, weights = laboratory.trained(using(DDP, 2, run), "ddp")
@@ -337,12 +337,12 @@ def test_whole_numbers_can_be_left_as_they_are(tmp_path, laboratory, monkeypatch
     assert "whole numbers (int64) and are scaled as measurements are" in note
     made = npz.load(None, path=path, scale=False)
     assert made.notes == []
-    choice = Choice("mine", "npz", {"path": path, "scale": False})
+    entry = Entry("mine", "npz", {"path": path, "scale": False})
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
     (tmp_path / "tokens.py").write_text(TOKENS)
-    run = vary(dataset=choice, model=Choice("tokens", "tokens:Net", {}), folds=2, fold=0, **PLAIN)
-    metadata = registry.metadata(choice)
+    run = vary(dataset=entry, model=Entry("tokens", "tokens:Net", {}), folds=2, fold=0, **PLAIN)
+    metadata = registry.metadata(entry)
     ends = [inputs[row.argmin() // 7] for row in (inputs, -inputs)]
     assert metadata.examples == np.array(ends).tolist()
     # Real samples: random ones are no words.
@@ -350,7 +350,7 @@ def test_whole_numbers_can_be_left_as_they_are(tmp_path, laboratory, monkeypatch
     assert said["problem"] is None
     assert trials.answer(run, metadata.shape, metadata.task)["problem"] is not None
     laboratory.trained(run)
-    scaling = Scaling.of(storage.open_dataset(laboratory.data(choice)), np.arange(20))
+    scaling = Scaling.of(storage.open_dataset(laboratory.data(entry)), np.arange(20))
     assert (scaling.mean.tolist(), scaling.std.tolist()) == ([0] * 7, [1] * 7)
     predictor = Predictor(laboratory.folder / "run")
     with pytest.raises(ValueError, match="its model does not accept these samples"):
@@ -364,8 +364,8 @@ def test_other_words_are_another_trial(tmp_path):
         inputs = np.zeros((40, 7), int)
         inputs[30] = words
         np.savez(tmp_path / f"{words}.npz", inputs=inputs, labels=np.arange(40) % 2)
-        choice = Choice("mine", "npz", {"path": str(tmp_path / f"{words}.npz"), "scale": False})
-        key, trial = preflight.trial(vary(dataset=choice, folds=2, fold=0, **PLAIN))
+        entry = Entry("mine", "npz", {"path": str(tmp_path / f"{words}.npz"), "scale": False})
+        key, trial = preflight.trial(vary(dataset=entry, folds=2, fold=0, **PLAIN))
         assert trial["examples"] == [[0] * 7, [words] * 7]
         keys.add(key)
     assert len(keys) == 2

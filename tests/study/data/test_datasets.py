@@ -19,7 +19,7 @@ from test_image_folder import images_in
 
 from allcores.machine.lean_torch import import_torchvision
 from allcores_study.config import checks, registry
-from allcores_study.config.run import Choice
+from allcores_study.config.run import Entry
 from allcores_study.data import preparation, storage
 from allcores_study.datasets import _table_files, _torchvision
 
@@ -49,7 +49,7 @@ FILES_NEEDED |= {"image_masks", "text"}
 @pytest.mark.parametrize("name", sorted(set(registry.datasets()) - FILES_NEEDED))
 def test_metadata_are_those_of_what_is_loaded(tmp_path, name):
     options = OPTIONS.get(name, {})
-    images, said = load(name, tmp_path, **options), registry.metadata(Choice("", name, options))
+    images, said = load(name, tmp_path, **options), registry.metadata(Entry("", name, options))
     assert (said.train, said.train + said.test) == (images.train, images.shape[0])
     assert said.shape == images.shape[1:]
     if images.classes is None:
@@ -231,7 +231,7 @@ def test_images_of_an_archive_have_a_channel_and_perhaps_a_test_set(tmp_path):
     made = load("npz", None, path=str(tmp_path / "mine.npz"))
     assert (made.shape, made.train) == ((18, 1, 5, 6), 9)
     assert np.array_equal(pixels(made)[:9, 0], images)
-    said = registry.metadata(Choice("", "npz", {"path": str(tmp_path / "mine.npz")}))
+    said = registry.metadata(Entry("", "npz", {"path": str(tmp_path / "mine.npz")}))
     assert (said.train, said.test, said.smallest_class) == (9, 9, 3)
 
 
@@ -265,7 +265,7 @@ def test_what_is_wrong_with_the_file_of_a_dataset_is_one_finding(tmp_path):
 def test_data_that_change_while_they_are_read_are_not_taken_for_the_new_ones(tmp_path, monkeypatch):
     file = tmp_path / "mine.csv"
     file.write_text("x,y\n1,a\n2,b\n")
-    choice = Choice("mine", "table", {"path": str(file), "target": "y"})
+    entry = Entry("mine", "table", {"path": str(file), "target": "y"})
     read = _table_files.read
 
     def changing(path, **options):
@@ -275,19 +275,19 @@ def test_data_that_change_while_they_are_read_are_not_taken_for_the_new_ones(tmp
 
     monkeypatch.setattr(_table_files, "read", changing)
     with pytest.raises(ValueError, match=r"mine\.csv was changed while it was being read"):
-        preparation.prepare(choice, tmp_path, tmp_path / "data")
+        preparation.prepare(entry, tmp_path, tmp_path / "data")
     assert not (tmp_path / "data" / "dataset.json").exists()
-    preparation.prepare(choice, tmp_path, tmp_path / "data")
+    preparation.prepare(entry, tmp_path, tmp_path / "data")
     assert storage.open_dataset(tmp_path / "data").inputs[:, 0].tolist() == [5, 6]
 
 
 def test_a_dataset_is_made_anew_when_a_file_of_it_changes(tmp_path):
     for name in "ab":
         images_in(tmp_path / "mine" / name, 3)
-    choice = Choice("mine", "image_folder", {"path": str(tmp_path / "mine"), "size": 8})
+    entry = Entry("mine", "image_folder", {"path": str(tmp_path / "mine"), "size": 8})
 
     def prepared():
-        preparation.prepare(choice, tmp_path / "downloads", tmp_path / "made")
+        preparation.prepare(entry, tmp_path / "downloads", tmp_path / "made")
         return (tmp_path / "made" / "inputs.npy").stat().st_mtime_ns
 
     first = prepared()
@@ -306,11 +306,11 @@ def test_a_dataset_is_made_anew_when_a_file_of_it_changes(tmp_path):
 
 def test_whoever_has_a_dataset_mapped_keeps_it(tmp_path):
     """Preparing it again, smaller, takes no page away from those who are training on it."""
-    tiny = Choice("t", "synthetic", {"count": 5000, "size": 16, "classes": 3, "test": 0})
+    tiny = Entry("t", "synthetic", {"count": 5000, "size": 16, "classes": 3, "test": 0})
     preparation.prepare(tiny, tmp_path, tmp_path / "made")
     opened = storage.open_dataset(tmp_path / "made")
     before = opened.inputs.sum()
-    small = Choice("t", "synthetic", {"count": 9, "size": 8, "classes": 3, "test": 0})
+    small = Entry("t", "synthetic", {"count": 9, "size": 8, "classes": 3, "test": 0})
     preparation.prepare(small, tmp_path, tmp_path / "made")
     assert opened.inputs.sum() == before
     assert len(storage.open_dataset(tmp_path / "made").inputs) == 9
@@ -320,7 +320,7 @@ def test_many_first_calls_at_once_prepare_it_once(tmp_path):
     made = multiprocessing.get_context("fork").Queue()
 
     def call():
-        preparation.prepare(Choice("d", "digits", {}), tmp_path, tmp_path / "made")
+        preparation.prepare(Entry("d", "digits", {}), tmp_path, tmp_path / "made")
         made.put((tmp_path / "made" / "inputs.npy").stat().st_ino)
 
     processes = [multiprocessing.get_context("fork").Process(target=call) for _ in range(8)]
@@ -336,5 +336,5 @@ def test_many_first_calls_at_once_prepare_it_once(tmp_path):
 def test_prepare_keeps_each_download_in_a_folder_of_its_own(tmp_path, monkeypatch):
     (tmp_path / "downloads" / "cifar10").mkdir(parents=True)
     write_cifar(tmp_path / "downloads" / "cifar10", monkeypatch, "cifar10")
-    preparation.prepare(Choice("c", "cifar10", {}), tmp_path / "downloads", tmp_path / "made")
+    preparation.prepare(Entry("c", "cifar10", {}), tmp_path / "downloads", tmp_path / "made")
     assert (tmp_path / "made" / "dataset.json").exists()

@@ -14,7 +14,7 @@ from test_any_data import MSE, PLAIN, saved
 
 from allcores.loop.sharding import count_batches, shards, shuffled
 from allcores_study.config import fit, registry
-from allcores_study.config.run import Choice
+from allcores_study.config.run import Entry
 from allcores_study.data import storage
 from allcores_study.data.folds import (
     FIRST,
@@ -125,15 +125,15 @@ def test_a_table_of_dates_is_split_by_them(laboratory, tmp_path):
     x = np.random.default_rng(2).standard_normal(count)
     frame = pd.DataFrame({"x": x, "y": 2 * x, "day": days}).iloc[order]
     options = {"path": saved(tmp_path, frame), "target": "y", "task": "regression", "time": "day"}
-    choice = Choice("days", "table", options)
-    assert registry.metadata(choice).times == count
-    dataset = storage.open_dataset(laboratory.data(choice))
+    entry = Entry("days", "table", options)
+    assert registry.metadata(entry).times == count
+    dataset = storage.open_dataset(laboratory.data(entry))
     assert list(dataset.times) == list(order)
     for fold, (train, held_out) in enumerate(TimeSeriesSplit(5).split(np.zeros(count))):
         fold_of = Assignable.of(dataset).folds(5, seed=0)
         mine = split(dataset.info, fold_of, fold, None, 0, ordered=True)
         assert [set(dataset.times[part]) for part in mine] == [set(train), set(held_out)]
-    run = vary(dataset=choice, loss=MSE, **PLAIN, **{"folds": 5, "fold": 2, "validation": 0.25})
+    run = vary(dataset=entry, loss=MSE, **PLAIN, **{"folds": 5, "fold": 2, "validation": 0.25})
     record, _ = laboratory.trained(run)
     assert (record["train_samples"], record["validation_samples"]) == (15, 5)
     assert record["held_out_samples"] == 6

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from allcores_study.config import registry
-from allcores_study.config.run import Choice
+from allcores_study.config.run import Entry
 from allcores_study.datasets import image_folder
 
 
@@ -49,7 +49,7 @@ def test_image_folder(tmp_path):
     assert all(
         (m.argmax() == 2) == (label == 0) for m, label in zip(middle, made.targets, strict=True)
     )
-    metadata = registry.metadata(Choice("", "image_folder", {"path": str(tmp_path)}))
+    metadata = registry.metadata(Entry("", "image_folder", {"path": str(tmp_path)}))
     assert (metadata.train, metadata.test, metadata.smallest_class) == (6, 4, 3)
 
 
@@ -75,7 +75,7 @@ def test_folders_that_are_no_classes_are_refused(tmp_path, folders, message):
         images_in(tmp_path / folder, 2)
     with pytest.raises(ValueError, match=message):
         load(tmp_path)
-    assert registry.metadata(Choice("", "image_folder", {"path": str(tmp_path)})) is None
+    assert registry.metadata(Entry("", "image_folder", {"path": str(tmp_path)})) is None
 
 
 def test_links_that_lead_back_add_no_images(tmp_path):

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from conftest import DDP, RUN, same_weights, vary
 
-from allcores_study.config.run import Choice
+from allcores_study.config.run import Entry
 from allcores_study.data import folds, storage
 from allcores_study.data.folds import Assignable
 from allcores_study.datasets import table
@@ -17,7 +17,7 @@ NOISE = np.random.default_rng(0).normal(size=(ROWS, 2, 4)).astype(np.float32)
 IMAGES = np.random.default_rng(0).integers(0, 256, (ROWS, 1, 4, 4), np.uint8)
 LABELS = np.arange(ROWS) % 2
 TOWNS = np.array(["Bonn", "Ulm", "Kiel"])[np.arange(ROWS) % 3].astype("U8")
-LOSS = {"classes": RUN.loss, "numbers": Choice("MSELoss", "MSELoss", {})}
+LOSS = {"classes": RUN.loss, "numbers": Entry("MSELoss", "MSELoss", {})}
 
 
 def arrays(values, planted):
@@ -62,8 +62,8 @@ def test_what_is_planted_into_held_out_rows_changes_no_weight(
         storage.write(folder, made)
         fold_of = folds.of_run(run, Assignable.of(storage.open_dataset(folder)))
         planted = np.flatnonzero(fold_of == run.fold)[:2]
-        choice = Choice(name, "synthetic", {})
-        results[name] = laboratory.trained(vary(run, dataset=choice), name)
+        entry = Entry(name, "synthetic", {})
+        results[name] = laboratory.trained(vary(run, dataset=entry), name)
     (clean, clean_weights), (metrics, weights) = results.values()
     assert same_weights(clean_weights, weights)
     assert clean["held_out_unknown"] == 0
@@ -71,7 +71,7 @@ def test_what_is_planted_into_held_out_rows_changes_no_weight(
 
 
 def test_a_run_does_not_know_a_category_that_only_held_out_rows_have(tmp_path, laboratory, capfd):
-    run = vary(folds=3, fold=1, crop=0, flip=False, dataset=Choice("mine", "synthetic", {}))
+    run = vary(folds=3, fold=1, crop=0, flip=False, dataset=Entry("mine", "synthetic", {}))
     (row, *_) = np.flatnonzero(Assignable(LABELS).folds(3, run.seed) == 1)
     storage.write(laboratory.folder / "data" / "mine", categories(tmp_path / "mine.csv", [row]))
     for fold in (1, 2):

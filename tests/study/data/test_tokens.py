@@ -8,7 +8,7 @@ from conftest import DDP, ROOT, same_weights, using, vary
 from test_any_data import PLAIN
 
 from allcores_study.config import checks, registry
-from allcores_study.config.run import Choice
+from allcores_study.config.run import Entry
 from allcores_study.data import storage, tokens
 from allcores_study.data.tokens import Vocabulary
 from allcores_study.datasets import npz, text
@@ -20,7 +20,7 @@ from allcores_study.training import models
 RANDOM = np.random.default_rng(0)
 WORDS = {"yes": ["good", "great", "fine"], "no": ["bad", "poor", "dull"]}
 REST = ["the", "film", "was", "a", "very", ","]
-CROSS_ENTROPY = Choice("CrossEntropyLoss", "CrossEntropyLoss", {})
+CROSS_ENTROPY = Entry("CrossEntropyLoss", "CrossEntropyLoss", {})
 NETWORKS = {"lstm": {"hidden": 6}, "text_cnn": {"dropout": 0.0}, "transformer": {"dropout": 0.0}}
 
 
@@ -37,9 +37,9 @@ def run_on(folder, frame=FRAME, model="text_cnn", **options):
     frame.to_csv(folder / "reviews.csv", index=False)
     columns = {"path": str(folder / "reviews.csv"), "text": "review", "target": "liked"}
     return vary(
-        dataset=Choice("reviews", "text", columns | options),
-        model=Choice(model, model, NETWORKS[model]),
-        optimizer=Choice("Adam", "Adam", {"lr": 0.02}),
+        dataset=Entry("reviews", "text", columns | options),
+        model=Entry(model, model, NETWORKS[model]),
+        optimizer=Entry("Adam", "Adam", {"lr": 0.02}),
         loss=CROSS_ENTROPY,
         **PLAIN,
         **{"folds": 3, "fold": 0, "epochs": 2, "batch_size": 10},
@@ -48,7 +48,7 @@ def run_on(folder, frame=FRAME, model="text_cnn", **options):
 
 def network(name, vocabulary=9, longest=8):
     torch.manual_seed(0)
-    run = vary(model=Choice(name, name, NETWORKS[name]))
+    run = vary(model=Entry(name, name, NETWORKS[name]))
     return models.build(run, (longest,), 2, vocabulary).eval()
 
 
@@ -99,7 +99,7 @@ def test_a_model_is_given_what_it_takes(tmp_path, monkeypatch, taken):
         "        return self.embedding(tokens).mean(dim=1)\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    run = vary(model=Choice("net", f"taking_{taken}:Net", {}))
+    run = vary(model=Entry("net", f"taking_{taken}:Net", {}))
     model = models.build(run, (5,), 2, 9)
     model(torch.tensor([[3, 0, 4, 0, 0], [2, 0, 0, 0, 0], [0, 0, 0, 0, 0]]))
     seen, given = model.seen
@@ -118,10 +118,10 @@ def test_workers_follow_serial_whatever_the_lengths_in_their_parts(
     tmp_path, laboratory, strategy, model
 ):
     # Adam would divide by the size of a key's bias, whose gradient is rounding alone.
-    sgd = Choice("SGD", "SGD", {"lr": 0.1})
+    sgd = Entry("SGD", "SGD", {"lr": 0.1})
     run = vary(run_on(tmp_path, model=model), optimizer=sgd)
     _, serial = laboratory.trained(run, "serial")
-    _, weights = laboratory.trained(using(Choice(strategy, strategy, {}), 2, run), strategy)
+    _, weights = laboratory.trained(using(Entry(strategy, strategy, {}), 2, run), strategy)
     for name, expected in serial.items():
         assert torch.allclose(weights[name], expected, atol=1e-6), name
 
@@ -151,9 +151,9 @@ def test_scores_are_those_of_a_plain_loop_of_torch(tmp_path, laboratory):
 def test_words_that_only_held_out_texts_have_change_no_weight(tmp_path, laboratory):
     weights, frame = [], FRAME.copy()
     for name in ("clean", "planted"):
-        choice = vary(run_on(tmp_path, frame), seed=0)
-        choice = vary(choice, dataset=Choice(name, "text", choice.dataset.options))
-        metrics, kept = laboratory.trained(choice, name)
+        entry = vary(run_on(tmp_path, frame), seed=0)
+        entry = vary(entry, dataset=Entry(name, "text", entry.dataset.options))
+        metrics, kept = laboratory.trained(entry, name)
         weights.append(kept)
         held_out = pd.read_parquet(laboratory.folder / name / "predictions.parquet")["sample"]
         frame.loc[held_out[:2], "review"] = "zebra " * 40 + "aardvark"
@@ -187,11 +187,11 @@ def test_numbers_of_the_users_own_stay_integers(tmp_path, laboratory):
         row[: 2 + place % 4] = 1 + (place + np.arange(2 + place % 4)) % 9
     np.savez(tmp_path / "ids.npz", inputs=rows, labels=np.arange(40) % 2)
     options = {"path": str(tmp_path / "ids.npz"), "inputs": "tokens"}
-    run = vary(run_on(tmp_path), dataset=Choice("ids", "npz", options))
+    run = vary(run_on(tmp_path), dataset=Entry("ids", "npz", options))
     metrics, weights = laboratory.trained(run)
     assert metrics["dtype"] == "int32"
     assert weights["embedding.weight"].shape[0] == 10
-    wider = vary(run, dataset=Choice("wide", "npz", options | {"vocabulary": 50}))
+    wider = vary(run, dataset=Entry("wide", "npz", options | {"vocabulary": 50}))
     assert laboratory.trained(wider, "wide")[1]["embedding.weight"].shape[0] == 50
     predictor = Predictor(laboratory.folder / "run")
     np.save(tmp_path / "new.npy", rows[:3])
@@ -242,7 +242,7 @@ def test_what_is_cut_off_is_told(tmp_path):
 @pytest.mark.parametrize("model", ["lstm", "mlp"])
 def test_a_model_is_tried_out_on_real_texts(tmp_path, model):
     run = run_on(tmp_path, vocabulary=5)
-    run = vary(run, model=Choice(model, model, {}))
+    run = vary(run, model=Entry(model, model, {}))
     _, request = preflight.trial(run)
     assert request["vocabulary"] == 7
     metadata = registry.metadata(run.dataset)
@@ -262,7 +262,7 @@ def test_a_network_for_tokens_says_so_of_other_samples():
         "studies": {"a": {"datasets": ["wine"], "folds": 2, "models": ["lstm"]}},
     }
     assert not checks.findings(config)
-    run = vary(model=Choice("lstm", "lstm", {}))
+    run = vary(model=Entry("lstm", "lstm", {}))
     with pytest.raises(ValueError, match="lstm takes vocabulary, which samples"):
         models.build(run, (13,), 3)
 
@@ -270,7 +270,7 @@ def test_a_network_for_tokens_says_so_of_other_samples():
 def test_an_estimator_takes_no_tokens(tmp_path):
     run = run_on(tmp_path)
     estimator = "sklearn.ensemble:RandomForestClassifier"
-    run = vary(run, model=Choice("forest", estimator, {}), optimizer=None, batch_size=None)
+    run = vary(run, model=Entry("forest", estimator, {}), optimizer=None, batch_size=None)
     metadata = registry.metadata(run.dataset)
     with pytest.raises(trials.UnfitPartError, match="takes no sequences of tokens"):
         trials.tried_out(
@@ -366,7 +366,7 @@ def test_lazy_modules_get_integers_and_lengths(tmp_path, monkeypatch, laboratory
         "        return self.head(counts / lengths[:, None])\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    run = vary(run_on(tmp_path), model=Choice("lazy", "lazy_texts:Net", {}))
+    run = vary(run_on(tmp_path), model=Entry("lazy", "lazy_texts:Net", {}))
     laboratory.trained(run)
 
 

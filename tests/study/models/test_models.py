@@ -8,7 +8,7 @@ import torch
 from conftest import ENVIRONMENT, ROOT, vary
 
 from allcores_study.config import checks, component, fit, grid, registry
-from allcores_study.config.run import Choice
+from allcores_study.config.run import Entry
 from allcores_study.planning import trials
 from allcores_study.tasks.base import usual
 from allcores_study.training import models
@@ -18,7 +18,7 @@ NARROW = {"width": 0.1}
 
 def build(name, channels, image_size, classes, **options):
     torch.manual_seed(0)
-    run = vary(model=Choice(name, name, options))
+    run = vary(model=Entry(name, name, options))
     return models.build(run, (channels, *image_size), classes)
 
 

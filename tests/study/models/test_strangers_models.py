@@ -8,7 +8,7 @@ from conftest import vary
 from project import copy
 
 from allcores_study.config import component
-from allcores_study.config.run import Choice
+from allcores_study.config.run import Entry
 from allcores_study.data.batches import Batches
 from allcores_study.planning import trials
 from allcores_study.records import run_files
@@ -98,7 +98,7 @@ def kept_outside(tmp_path, monkeypatch):
     ],
 )
 def test_what_a_state_dict_lacks_is_found_in_a_trial(kept_outside, name, is_fit):
-    run = vary(model=Choice("own", f"kept_outside:{name}", {}))
+    run = vary(model=Entry("own", f"kept_outside:{name}", {}))
     problem = trials.answer(run, (1, 8, 8), usual(3))["problem"]
     assert (problem is None) if is_fit else ("register_buffer" in problem)
 

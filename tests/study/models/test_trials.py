@@ -11,7 +11,7 @@ import pytest
 from conftest import ENVIRONMENT, ROOT, RUN, vary
 
 from allcores_study.config import component
-from allcores_study.config.run import Choice, digest
+from allcores_study.config.run import Entry, digest
 from allcores_study.planning import trials
 from allcores_study.tasks.base import usual
 
@@ -54,7 +54,7 @@ def written(folder, text):
     name = f"mine_{digest(text)}"
     (folder / f"{name}.py").write_text(f"import torch\nfrom torch import nn\n{text}")
     component.source_of.cache_clear()
-    return vary(model=Choice("own", f"{name}:Net", {}))
+    return vary(model=Entry("own", f"{name}:Net", {}))
 
 
 @pytest.fixture

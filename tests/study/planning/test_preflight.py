@@ -9,7 +9,7 @@ from conftest import ENVIRONMENT, MOBILENET, RUN, train_program, vary
 from project import copy
 
 from allcores_study.config import component
-from allcores_study.config.run import Choice, digest
+from allcores_study.config.run import Entry, digest
 from allcores_study.planning import trials
 from allcores_study.planning.trials import UnfitPartError
 from allcores_study.tasks.base import usual
@@ -172,11 +172,11 @@ def test_before_a_campaign_each_model_is_tried_out_once(tmp_path):
         ("schedule", ("cosine", {"floor": 2.0}), "schedules", "floor 2 is not below"),
     ],
 )
-def test_options_that_do_not_fit_are_told_at_their_place(part, choice, place, line):
-    name, options = choice
+def test_options_that_do_not_fit_are_told_at_their_place(part, entry, place, line):
+    name, options = entry
     options |= {"lr": 0.1} if part == "optimizer" else {}
     with pytest.raises(UnfitPartError) as error:
-        trials.tried_out(vary(**{part: Choice("mine", name, options)}), (3, 8, 8), usual(3))
+        trials.tried_out(vary(**{part: Entry("mine", name, options)}), (3, 8, 8), usual(3))
     assert error.value.place[:2] == (place, "mine" if place == "schedules" else RUN.model.label)
     assert line in error.value.problem
     assert "\n" not in error.value.problem
@@ -229,9 +229,9 @@ def test_a_strategy_that_cannot_train_a_model_is_told_first(
     monkeypatch.syspath_prepend(str(mine))
     component.source_of.cache_clear()
     run = vary(
-        model=Choice("own", f"{name}:Net", {}),
-        optimizer=Choice("SGD", "SGD", {"lr": 0.1}),
-        strategy=Choice("label", strategy, options),
+        model=Entry("own", f"{name}:Net", {}),
+        optimizer=Entry("SGD", "SGD", {"lr": 0.1}),
+        strategy=Entry("label", strategy, options),
     )
     try_out = partial(trials.tried_out, run, (1, 8, 8), usual(3), [run.strategy])
     if problem is None:

@@ -305,8 +305,8 @@ def test_a_program_that_cannot_write_says_so_in_a_line(tmp_path):
     """As on a full disk."""
     project = copy(tmp_path)
     project.config.write_text(SWEEP)
-    choice = "selections/tiny/mlp/constant/serial/w1t1/fold0of2/nall_seed0.json"
-    files = {"assign_folds.py": "data/tiny/2folds_seed0_inner2.json", "train": choice}
+    entry = "selections/tiny/mlp/constant/serial/w1t1/fold0of2/nall_seed0.json"
+    files = {"assign_folds.py": "data/tiny/2folds_seed0_inner2.json", "train": entry}
     for program, file in files.items():
         obstacle = project.results / f"{file}.part"
         obstacle.mkdir(parents=True)

@@ -12,105 +12,39 @@ from project import copy
 
 from allcores_study import programs
 from allcores_study.config import component
-from allcores_study.config.run import Choice
+from allcores_study.config.run import Entry
 from allcores_study.records import fingerprint
 from allcores_study.records.identity import Record
 
-MODEL_SOURCES = {
-    "nets/__init__.py": "from nets.parts import SCALE\nfrom .net import Net\n",
-    "nets/parts.py": "SCALE = 1.0\n",
-    "nets/net.py": (
-        "from torch import nn\nfrom . import parts\nimport helpers\n\n\n"
-        "class Net(nn.Module):\n"
-        "    def __init__(self, classes):\n"
-        "        super().__init__()\n"
-        "        self.body = nn.LazyLinear(classes)\n\n"
-        "    def forward(self, x):\n"
-        "        return helpers.scaled(self.body(x.flatten(1)), parts.SCALE)\n"
-    ),
-    "nets/unused.py": "X = 1\n",
-    "elsewhere/helpers.py": "import losses\n\n\ndef scaled(x, by):\n    return losses.ONE * x\n",
-    "elsewhere/losses.py": "ONE = 1\n",
-    "elsewhere/more/utils.py": "TWO = 1\n",
-    "elsewhere/unused.py": "X = 1\n",
-    "a.py": "def f():\n    return 1\n",
-    "b.py": "def f():\n    return 1\n",
-    "stars.py": "from a import *\nfrom b import *\n",
-}
 
-
-@pytest.fixture
-def model_fingerprint(tmp_path, monkeypatch):
-    """A model of the user's whose modules lie in two folders."""
-    for name, text in MODEL_SOURCES.items():
-        file = tmp_path / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
+def test_a_module_of_yours_counts_by_its_file(tmp_path, monkeypatch):
+    """What it imports counts once it was loaded."""
+    net, helper = tmp_path / "net_by_file.py", tmp_path / "helper_by_file.py"
+    net.write_text("import helper_by_file\n")
+    helper.write_text("ONE = 1\n")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path), str(tmp_path / "elsewhere")])
+    monkeypatch.syspath_prepend(tmp_path)
 
-    def of_model():
-        for cached in (
-            component.source_of,
-            component.imported,
-            component.parse,
-            fingerprint._file,
-            fingerprint._reached,
-        ):
+    def counted():
+        for cached in (component.source_of, fingerprint._file, fingerprint._reached):
             cached.cache_clear()
-        return fingerprint._reached("nets")
+        return fingerprint._reached("net_by_file")
 
-    return of_model
-
-
-# Ways in which a.py and b.py are imported, one of them by a name that the other also binds.
-BOTH = {
-    "two star imports": "from a import *\nfrom b import *\n",
-    "either": "try:\n    from a import f\nexcept ImportError:\n    from b import f\n",
-    "in two functions": "def g():\n    from a import f\n\ndef h():\n    from b import f\n",
-    "at second level": "from stars import *\n",
-}
+    before = counted()
+    net.write_text(net.read_text() + "# a comment\n")
+    helper.write_text("ONE = 2\n")
+    assert counted() == before
+    net.write_text(net.read_text() + "EDITED = 3\n")
+    assert counted() != before
+    assert "net_by_file" not in sys.modules, "it is read, not run"
 
 
-@pytest.mark.parametrize(
-    ("net", "name", "counts"),
-    [
-        (None, "nets/__init__.py", True),
-        (None, "nets/parts.py", True),
-        (None, "nets/net.py", True),
-        (None, "elsewhere/helpers.py", True),
-        (None, "elsewhere/losses.py", True),
-        (None, "nets/unused.py", False),
-        (None, "elsewhere/more/utils.py", False),
-        *((text, name, True) for text in BOTH.values() for name in ("a.py", "b.py")),
-        ("from . import unused\n", "nets/unused.py", True),
-        ("from . import unused\n", "elsewhere/unused.py", False),
-    ],
-)
-def test_every_module_counts_that_a_model_of_yours_imports(
-    model_fingerprint, tmp_path, net, name, counts
-):
-    if net:
-        (tmp_path / "nets" / "net.py").write_text(net)
-    before = model_fingerprint()
-    file = tmp_path / name
-    file.write_text(file.read_text() + "# a comment\n")
-    assert model_fingerprint() == before
-    file.write_text(file.read_text() + "EDITED = 3\n")
-    assert (model_fingerprint() != before) == counts
-    assert "nets" not in sys.modules, "it is read, not run"
-
-
-def test_a_fingerprint_does_not_depend_on_the_order_of_a_set(model_fingerprint, tmp_path):
-    code = f"import sys; sys.path[:0] = [{str(ROOT / 'scripts')!r}, '.', 'elsewhere']\n"
-    code += (
-        "from allcores_study.records import fingerprint as f\nprint(f._digest(f._reached('nets')))"
-    )
+def test_a_fingerprint_does_not_depend_on_the_order_of_a_set():
+    code = f"import sys; sys.path[:0] = [{str(ROOT / 'scripts')!r}]\n"
+    code += "from allcores_study.records import fingerprint as f\nprint(f.of_folds())"
     outputs = {
         subprocess.check_output(
-            [sys.executable, "-c", code],
-            env=os.environ | {"PYTHONHASHSEED": str(seed)},
-            cwd=tmp_path,
+            [sys.executable, "-c", code], env=os.environ | {"PYTHONHASHSEED": str(seed)}
         )
         for seed in range(6)
     }
@@ -154,7 +88,7 @@ def loading(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
     write_loading(tmp_path)
     component.source_of.cache_clear()
-    yield vary(model=Choice("loading", "loading:Net", {}))
+    yield vary(model=Entry("loading", "loading:Net", {}))
     for name in ("loading", "learning", "plain", "scale", "shift"):
         sys.modules.pop(name, None)
 

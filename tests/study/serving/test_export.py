@@ -22,7 +22,7 @@ from sklearn.preprocessing import FunctionTransformer
 from test_estimators import FOREST, estimator_run, table_of
 
 from allcores_study import Model
-from allcores_study.config.run import Choice
+from allcores_study.config.run import Entry
 from allcores_study.data.folds import Assignable
 from allcores_study.serving import samples
 from allcores_study.serving.predictor import Predictor
@@ -44,8 +44,8 @@ def ill(folder):
     town, labels = test_no_leak.TOWNS.copy(), test_no_leak.LABELS
     town[np.flatnonzero(Assignable(labels).folds(3, RUN.seed) == 0)[0]] = "Aachen"
     frame = pd.DataFrame({"size": size, "town": town, "y": labels})
-    choice = table_of(folder / "ill.csv", frame, "y", "classification")
-    return Choice("ill", "table", choice.options | {"missing": "mean"})
+    entry = table_of(folder / "ill.csv", frame, "y", "classification")
+    return Entry("ill", "table", entry.options | {"missing": "mean"})
 
 
 def even(folder):

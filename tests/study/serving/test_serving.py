@@ -10,7 +10,7 @@ from conftest import ENVIRONMENT, LENET, RUN, Laboratory, program, vary
 from PIL import Image
 from project import copy
 
-from allcores_study.config.run import Choice
+from allcores_study.config.run import Entry
 from allcores_study.data import storage
 from allcores_study.serving import ensemble, output, samples
 from allcores_study.serving.predictor import Predictor
@@ -96,7 +96,7 @@ def test_the_networks_of_several_runs_are_averaged(trained, tmp_path):
 
 def test_what_does_not_belong_together_is_not_averaged(laboratory):
     """Runs of other data, also where shape and classes are the same; of other models if asked."""
-    other = Choice("other", "synthetic", RUN.dataset.options | {"seed": 1})
+    other = Entry("other", "synthetic", RUN.dataset.options | {"seed": 1})
     laboratory.trained(RUN, "runs/tiny/mlp")
     laboratory.trained(vary(RUN, model=LENET), "runs/tiny/lenet")
     laboratory.trained(vary(RUN, dataset=other), "runs/other")
@@ -169,7 +169,7 @@ def test_a_prepared_dataset_comes_with_its_classes(trained):
 
 
 def test_a_prepared_dataset_of_other_classes_is_not_scored(trained):
-    other = Choice("other", "synthetic", RUN.dataset.options | {"classes": 4})
+    other = Entry("other", "synthetic", RUN.dataset.options | {"classes": 4})
     predictor = Predictor(trained.folder / "runs" / "fold0")
     given = samples.read(trained.data(other), predictor)
     assert given.true is None
@@ -183,13 +183,13 @@ def test_files_of_images_are_predicted_by_name(laboratory, tmp_path):
         for number in range(8):
             pixels = np.full((12, 12, 3), colour + number, np.uint8)
             Image.fromarray(pixels).save(photos / name / f"{number}.png")
-    choice = RUN.dataset.__class__("photos", "image_folder", {"path": str(photos), "size": 8})
-    laboratory.trained(vary(RUN, dataset=choice, folds=2, fold=0))
+    entry = RUN.dataset.__class__("photos", "image_folder", {"path": str(photos), "size": 8})
+    laboratory.trained(vary(RUN, dataset=entry, folds=2, fold=0))
     predictor = Predictor(laboratory.folder / "run")
     photo_samples = samples.read(photos, predictor)
     assert photo_samples.names[:2] == ["dark/0.png", "dark/1.png"]
     assert list(photo_samples.true) == 8 * [0] + 8 * [1]
-    dataset = opened(laboratory, vary(RUN, dataset=choice))
+    dataset = opened(laboratory, vary(RUN, dataset=entry))
     assert np.array_equal(photo_samples.inputs, dataset.inputs)
     single = samples.read(photos / "light" / "0.png", predictor)
     assert (single.names, single.true, single.notes) == (["0.png"], None, ())

@@ -10,16 +10,16 @@ from torch import nn
 
 from allcores.files import read_json
 from allcores.machine import costs
-from allcores_study.config.run import Choice, Conditions
+from allcores_study.config.run import Conditions, Entry
 from allcores_study.records.run_files import METRICS
 from allcores_study.stacking import loop, networks
 from allcores_study.stacking import stacks as stacking
 from allcores_study.training import models
 from allcores_study.training.prepared import PreparedRun
 
-TABLE = Choice("wine", "wine", {})
-NUMBERS = Choice("diabetes", "diabetes", {})
-MLP = Choice("mlp", "mlp", {"hidden": [9]})
+TABLE = Entry("wine", "wine", {})
+NUMBERS = Entry("diabetes", "diabetes", {})
+MLP = Entry("mlp", "mlp", {"hidden": [9]})
 PLAIN = vary(
     dataset=TABLE,
     model=MLP,
@@ -29,20 +29,20 @@ PLAIN = vary(
     flip=False,
     folds=3,
     fold=0,
-    optimizer=Choice("Adam", "Adam", {"lr": 0.01}),
-    loss=Choice("CrossEntropyLoss", "CrossEntropyLoss", {}),
-    schedule=Choice("constant", "constant", {}),
-    strategy=Choice("serial", "serial", {}),
+    optimizer=Entry("Adam", "Adam", {"lr": 0.01}),
+    loss=Entry("CrossEntropyLoss", "CrossEntropyLoss", {}),
+    schedule=Entry("constant", "constant", {}),
+    strategy=Entry("serial", "serial", {}),
     workers=1,
 )
 
 
 def options(name, **values):
-    return {"optimizer": Choice(name, name, {"lr": 0.02} | values)}
+    return {"optimizer": Entry(name, name, {"lr": 0.02} | values)}
 
 
 def schedule(name, **values):
-    return {"schedule": Choice(name, name, values)}
+    return {"schedule": Entry(name, name, values)}
 
 
 CASES = {
@@ -67,28 +67,28 @@ CASES = {
     "a part of the samples": {"train_size": 33},
     "one batch": {"batch_size": 500},
     "batches of one": {"batch_size": 1, "epochs": 1},
-    "two layers": {"model": Choice("mlp", "mlp", {"hidden": [5, 6]})},
-    "no hidden layer": {"model": Choice("mlp", "mlp", {"hidden": []})},
-    "balanced": {"loss": Choice("CrossEntropyLoss", "CrossEntropyLoss", {"weight": "balanced"})},
-    "numbers": {"dataset": NUMBERS, "loss": Choice("MSELoss", "MSELoss", {})},
+    "two layers": {"model": Entry("mlp", "mlp", {"hidden": [5, 6]})},
+    "no hidden layer": {"model": Entry("mlp", "mlp", {"hidden": []})},
+    "balanced": {"loss": Entry("CrossEntropyLoss", "CrossEntropyLoss", {"weight": "balanced"})},
+    "numbers": {"dataset": NUMBERS, "loss": Entry("MSELoss", "MSELoss", {})},
     "numbers by huber": {
         "dataset": NUMBERS,
-        "loss": Choice("HuberLoss", "HuberLoss", {"delta": 0.5}),
+        "loss": Entry("HuberLoss", "HuberLoss", {"delta": 0.5}),
     },
-    "of a user": {"model": Choice("curved", "of_stack:curved", {})},
+    "of a user": {"model": Entry("curved", "of_stack:curved", {})},
     "a last batch of one": {"train_size": 49},
     "multistep": schedule("multistep", milestones=[0.4, 0.8], gamma=0.2),
     "constant with warm-up": schedule("constant", warm_up=0.5),
-    "images": {"dataset": Choice("digits", "digits", {}), "train_size": 80},
+    "images": {"dataset": Entry("digits", "digits", {}), "train_size": 80},
     "all that ships": {"ema": 0.7, "validation": 0.3, "patience": 2, "clip_norm": 1.0},
-    "numbers by l1": {"dataset": NUMBERS, "loss": Choice("L1Loss", "L1Loss", {})},
+    "numbers by l1": {"dataset": NUMBERS, "loss": Entry("L1Loss", "L1Loss", {})},
     "numbers with ema": {
         "dataset": NUMBERS,
-        "loss": Choice("SmoothL1Loss", "SmoothL1Loss", {"beta": 0.5}),
+        "loss": Entry("SmoothL1Loss", "SmoothL1Loss", {"beta": 0.5}),
         "ema": 0.8,
     },
     "the whole training part": {
-        "dataset": Choice("fake", "synthetic", {"count": 50, "test": 20, "size": 4, "classes": 3})
+        "dataset": Entry("fake", "synthetic", {"count": 50, "test": 20, "size": 4, "classes": 3})
     }
     | {"folds": None, "fold": None},
     "a final model": {"folds": None, "fold": None, "final": True},
@@ -154,7 +154,7 @@ def test_a_network_of_a_stack_is_the_lone_one(laboratory, case):
 
 @pytest.mark.parametrize(
     "model",
-    [MLP, Choice("curved", "of_stack:curved", {})],
+    [MLP, Entry("curved", "of_stack:curved", {})],
     ids=["mlp", "curved"],
 )
 def test_how_many_stand_together_decides_no_bit(laboratory, model):
@@ -194,7 +194,7 @@ def test_how_many_stand_together_decides_no_bit(laboratory, model):
 
 
 def test_a_stack_that_fails_takes_no_other_with_it(laboratory, monkeypatch):
-    wide = vary(PLAIN, model=Choice("mlp", "mlp", {"hidden": [10]}))
+    wide = vary(PLAIN, model=Entry("mlp", "mlp", {"hidden": [10]}))
     requests = [request_of(laboratory, run, str(k)) for k, run in enumerate((PLAIN, wide))]
     stacks, _ = stacking.stacks_of(requests)
     original = stacking.train
@@ -231,26 +231,26 @@ def test_a_network_that_diverges_takes_no_other_with_it(laboratory):
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"model": Choice("lenet", "lenet", {"width": 0.1})}, "not known to be plain"),
-        ({"model": Choice("c", "of_stack:Named", {})}, "is a Named"),
-        ({"model": Choice("c", "of_stack:dropping", {})}, "layer 2 is a Dropout"),
-        ({"model": Choice("c", "of_stack:normed", {})}, "layer 2 is a BatchNorm1d"),
-        ({"model": Choice("c", "of_stack:in_place", {})}, "layer 2 is a ReLU"),
-        ({"model": Choice("c", "of_stack:hooked", {})}, "hooks"),
-        ({"model": Choice("c", "of_stack:tied", {})}, "it shares"),
-        ({"model": Choice("c", "of_stack:frozen", {})}, "not trained"),
-        ({"loss": Choice("l", "MSELoss", {"size_average": True}), "dataset": NUMBERS}, "size_aver"),
+        ({"model": Entry("lenet", "lenet", {"width": 0.1})}, "not known to be plain"),
+        ({"model": Entry("c", "of_stack:Named", {})}, "is a Named"),
+        ({"model": Entry("c", "of_stack:dropping", {})}, "layer 2 is a Dropout"),
+        ({"model": Entry("c", "of_stack:normed", {})}, "layer 2 is a BatchNorm1d"),
+        ({"model": Entry("c", "of_stack:in_place", {})}, "layer 2 is a ReLU"),
+        ({"model": Entry("c", "of_stack:hooked", {})}, "hooks"),
+        ({"model": Entry("c", "of_stack:tied", {})}, "it shares"),
+        ({"model": Entry("c", "of_stack:frozen", {})}, "not trained"),
+        ({"loss": Entry("l", "MSELoss", {"size_average": True}), "dataset": NUMBERS}, "size_aver"),
         (options("Adam", eps=0), "eps 0"),
-        ({"model": Choice("mlp", "mlp", {"hidden": [3000]})}, "too large"),
+        ({"model": Entry("mlp", "mlp", {"hidden": [3000]})}, "too large"),
         ({"epochs": 10_000}, "needs checkpoints"),
         (options("Adagrad"), "Adagrad"),
         (options("Adam", amsgrad=True), "amsgrad"),
         ({"stacked": False}, "its study compares ways"),
         ({"precision": "bf16"}, "bf16"),
         ({"threads_per_worker": 2}, "threads"),
-        ({"strategy": Choice("gpu", "accelerator", {"device": "cpu"})}, "not plain"),
-        ({"strategy": Choice("data_parallel", "data_parallel", {})}, "not plain"),
-        ({"loss": Choice("l", "CrossEntropyLoss", {"label_smoothing": 0.1})}, "label_smoothing"),
+        ({"strategy": Entry("gpu", "accelerator", {"device": "cpu"})}, "not plain"),
+        ({"strategy": Entry("data_parallel", "data_parallel", {})}, "not plain"),
+        ({"loss": Entry("l", "CrossEntropyLoss", {"label_smoothing": 0.1})}, "label_smoothing"),
     ],
 )
 def test_what_cannot_be_stacked_says_why(laboratory, changes, why):

@@ -12,7 +12,7 @@ from sklearn import metrics
 from test_several_numbers import by_hand, run_on, standardised
 from test_stack import difference, stack
 
-from allcores_study.config.run import Choice
+from allcores_study.config.run import Entry
 from allcores_study.data import folds, labels
 from allcores_study.datasets import npz, table
 from allcores_study.serving import output, samples
@@ -67,9 +67,9 @@ def test_training_is_that_of_plain_torch(run, laboratory):
 
 @pytest.mark.parametrize("loss", ["BCEWithLogitsLoss", "MultiLabelSoftMarginLoss"])
 def test_workers_and_stacks_follow_serial(run, laboratory, loss):
-    run = vary(run, loss=Choice(loss, loss, {}))
+    run = vary(run, loss=Entry(loss, loss, {}))
     _, expected = laboratory.trained(run, "serial")
-    for strategy in (DDP, Choice("shared_memory", "shared_memory", {})):
+    for strategy in (DDP, Entry("shared_memory", "shared_memory", {})):
         _, weights = laboratory.trained(using(strategy, 2, run), strategy.label)
         assert difference(weights, expected) < 1e-4
     results, refused = stack(laboratory, [run, vary(run, seed=run.seed + 1)])

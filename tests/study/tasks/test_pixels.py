@@ -12,7 +12,7 @@ from allcores.loop.sharding import shards, shuffled
 from allcores_study.analysis import collect, measures, products, tidy
 from allcores_study.analysis import metrics as analysis_metrics
 from allcores_study.config import checks, fit, registry
-from allcores_study.config.run import Choice
+from allcores_study.config.run import Entry
 from allcores_study.data import preparation, storage
 from allcores_study.data.batches import Batches
 from allcores_study.datasets import image_masks, npz
@@ -32,7 +32,7 @@ for place in range(COUNT):
     row, column = RANDOM.integers(0, 5, 2)
     MASKS[place, row : row + 3, column : column + 3] = 1 + place % 2
 IMAGES = (MASKS * 90 + RANDOM.integers(0, 40, MASKS.shape)).astype(np.uint8)[:, None]
-SGD = Choice("SGD", "SGD", {"lr": 0.1})
+SGD = Entry("SGD", "SGD", {"lr": 0.1})
 
 
 def run_on(folder, masks=MASKS, images=IMAGES, **changes):
@@ -40,11 +40,11 @@ def run_on(folder, masks=MASKS, images=IMAGES, **changes):
     np.savez(folder / "scenes.npz", images=images, masks=masks)
     options = {"path": str(folder / "scenes.npz"), "task": "segmentation"}
     run = vary(
-        dataset=Choice(folder.name, "npz", options),
-        model=Choice("unet", "unet", {"width": 0.25, "depth": 2}),
-        loss=Choice("CrossEntropyLoss", "CrossEntropyLoss", {}),
+        dataset=Entry(folder.name, "npz", options),
+        model=Entry("unet", "unet", {"width": 0.25, "depth": 2}),
+        loss=Entry("CrossEntropyLoss", "CrossEntropyLoss", {}),
         optimizer=SGD,
-        schedule=Choice("constant", "constant", {}),
+        schedule=Entry("constant", "constant", {}),
         **{"crop": 0, "flip": False, "folds": 3, "fold": 0, "epochs": 2, "batch_size": 6},
     )
     return vary(run, **changes)
@@ -103,9 +103,9 @@ def test_workers_follow_serial_with_crops_flips_and_pixels_without_a_class(
     masks[:, :2] = WITHOUT_CLASS
     masks[::5] = WITHOUT_CLASS
     options = {"weight": "balanced"} if loss == "CrossEntropyLoss" else {"cross_entropy": 0.5}
-    run = run_on(tmp_path / "scenes", masks, loss=Choice(loss, loss, options), crop=2, flip=True)
+    run = run_on(tmp_path / "scenes", masks, loss=Entry(loss, loss, options), crop=2, flip=True)
     serial, expected = laboratory.trained(run, "serial")
-    metrics, weights = laboratory.trained(using(Choice(strategy, strategy, {}), 2, run), strategy)
+    metrics, weights = laboratory.trained(using(Entry(strategy, strategy, {}), 2, run), strategy)
     if strategy == "hogwild":
         assert metrics["diverged"] is None
         return
@@ -197,13 +197,13 @@ def folders(folder, masks=None):
 
 @pytest.mark.parametrize(("size", "depth"), [((8, 8), 2), ((13, 7), 3), ((1, 5), 1), ((32, 48), 4)])
 def test_a_u_net_takes_any_channels_size_and_classes(size, depth):
-    run = vary(model=Choice("unet", "unet", {"width": 0.1, "depth": depth}))
+    run = vary(model=Entry("unet", "unet", {"width": 0.1, "depth": depth}))
     model = models.build(run, (2, *size), 5)
     scores = model(torch.randn(3, 2, *size))
     assert scores.shape == (3, 5, *size)
     scores.sum().backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
-    wider = models.build(vary(run, model=Choice("unet", "unet", {"width": 0.5})), (2, *size), 5)
+    wider = models.build(vary(run, model=Entry("unet", "unet", {"width": 0.5})), (2, *size), 5)
     sizes = [sum(p.numel() for p in net.parameters()) for net in (model, wider)]
     assert depth > 2 or sizes[0] < sizes[1]
 
@@ -294,7 +294,7 @@ def test_a_model_and_a_loss_for_something_else_are_told(tmp_path):
     assert fits["seconds"] > 0
     with pytest.raises(trials.UnfitPartError, match=r"is \(2, 3\) in training; expected \(2, 3, 8"):
         trials.tried_out(vary(run, model=RUN.model), metadata.shape, metadata.task)
-    forest = Choice("forest", "sklearn.ensemble:RandomForestClassifier", {})
+    forest = Entry("forest", "sklearn.ensemble:RandomForestClassifier", {})
     estimator = vary(run, model=forest, optimizer=None, batch_size=None)
     with pytest.raises(trials.UnfitPartError, match="does not predict pixels; expected a network"):
         trials.tried_out(estimator, metadata.shape, metadata.task)
@@ -312,15 +312,15 @@ def test_a_model_and_a_loss_for_something_else_are_told(tmp_path):
 
 def test_masks_that_were_edited_are_prepared_anew(tmp_path):
     options = folders(tmp_path)
-    choice = Choice("scenes", "image_masks", options)
-    before = preparation.made_of(choice)
-    assert preparation.made_of(choice) == before
+    entry = Entry("scenes", "image_masks", options)
+    before = preparation.made_of(entry)
+    assert preparation.made_of(entry) == before
     Image.fromarray(MASKS[5]).save(tmp_path / "masks" / "0.png")
-    assert preparation.made_of(choice) != before
+    assert preparation.made_of(entry) != before
 
 
 def test_a_run_that_diverges_is_recorded(tmp_path, laboratory):
-    fast = Choice("SGD", "SGD", {"lr": 1e30})
+    fast = Entry("SGD", "SGD", {"lr": 1e30})
     metrics, weights = laboratory.trained(run_on(tmp_path / "scenes", optimizer=fast))
     assert metrics["diverged"]
     assert weights == {}

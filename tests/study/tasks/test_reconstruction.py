@@ -10,7 +10,7 @@ from test_own_parts import module  # noqa: F401
 from allcores.loop.sharding import shards, shuffled
 from allcores_study.analysis import collect, products
 from allcores_study.config import registry
-from allcores_study.config.run import Choice
+from allcores_study.config.run import Entry
 from allcores_study.planning import trials
 from allcores_study.records import run_files
 from allcores_study.serving import output, samples
@@ -19,7 +19,7 @@ from allcores_study.training import models
 
 ROWS = 30
 INPUTS = np.random.default_rng(0).normal(3, 2, (ROWS, 5)).astype(np.float32)
-SGD = Choice("SGD", "SGD", {"lr": 0.1})
+SGD = Entry("SGD", "SGD", {"lr": 0.1})
 
 
 @pytest.fixture
@@ -27,11 +27,11 @@ def run(tmp_path):
     np.savez(tmp_path / "mine.npz", inputs=INPUTS)
     options = {"path": str(tmp_path / "mine.npz"), "task": "reconstruction"}
     return vary(
-        dataset=Choice("mine", "npz", options),
-        model=Choice("mlp", "mlp", {"hidden": [2]}),
-        loss=Choice("MSELoss", "MSELoss", {}),
+        dataset=Entry("mine", "npz", options),
+        model=Entry("mlp", "mlp", {"hidden": [2]}),
+        loss=Entry("MSELoss", "MSELoss", {}),
         optimizer=SGD,
-        schedule=Choice("constant", "constant", {}),
+        schedule=Entry("constant", "constant", {}),
         **{"crop": 0, "flip": False, "folds": 3, "fold": 0, "epochs": 3, "batch_size": 7},
     )
 
@@ -76,9 +76,9 @@ def test_what_noise_adds_is_to_be_removed_by_any_number_of_workers(
     module,  # noqa: F811
     strategy,
 ):
-    noisy = vary(run, augmentation=Choice("noise", "parts_of_mine:noise", {"sigma": 1.0}))
+    noisy = vary(run, augmentation=Entry("noise", "parts_of_mine:noise", {"sigma": 1.0}))
     serial, expected = laboratory.trained(noisy, "serial")
-    workers, weights = laboratory.trained(using(Choice(strategy, strategy, {}), 2, noisy), "two")
+    workers, weights = laboratory.trained(using(Entry(strategy, strategy, {}), 2, noisy), "two")
     for name, value in expected.items():
         assert torch.allclose(weights[name], value, atol=1e-6), name
     assert workers["mse"] == pytest.approx(serial["mse"], rel=1e-5)
@@ -129,7 +129,7 @@ def test_a_network_that_gives_something_else_is_refused(run):
     signal = (1, 5)
     with pytest.raises(trials.UnfitPartError, match=r"is \(2, 4\) in training; expected \(2, 1, 5"):
         trials.tried_out(
-            vary(run, model=Choice("four", "test_reconstruction:four", {})), signal, metadata.task
+            vary(run, model=Entry("four", "test_reconstruction:four", {})), signal, metadata.task
         )
     flat = trials.tried_out(run, signal, metadata.task)
     assert flat["seconds"] > 0, "as many numbers are enough"

@@ -13,7 +13,7 @@ from test_stack import difference, stack
 from allcores.loop.sharding import shards, shuffled
 from allcores_study.analysis import metrics as own_metrics
 from allcores_study.config import fit
-from allcores_study.config.run import Choice
+from allcores_study.config.run import Entry
 from allcores_study.datasets import npz, table
 from allcores_study.serving import output, samples
 from allcores_study.serving.predictor import Predictor
@@ -31,11 +31,11 @@ def run_on(file, frame, target, task, loss):
     """A run on a table of several columns to predict."""
     frame.to_csv(file, index=False)
     return vary(
-        dataset=Choice(file.stem, "table", {"path": str(file), "target": target, "task": task}),
-        model=Choice("mlp", "mlp", {"hidden": [8]}),
-        loss=Choice(loss, loss, {}),
-        schedule=Choice("constant", "constant", {}),
-        optimizer=Choice("Adam", "Adam", {"lr": 0.02}),
+        dataset=Entry(file.stem, "table", {"path": str(file), "target": target, "task": task}),
+        model=Entry("mlp", "mlp", {"hidden": [8]}),
+        loss=Entry(loss, loss, {}),
+        schedule=Entry("constant", "constant", {}),
+        optimizer=Entry("Adam", "Adam", {"lr": 0.02}),
         **PLAIN,
         **{"folds": 3, "fold": 0, "epochs": 6, "batch_size": 16},
     )
@@ -92,7 +92,7 @@ def test_training_is_that_of_plain_torch(run, laboratory):
     assert difference(weights, expected) < 1e-4
 
 
-@pytest.mark.parametrize("strategy", [DDP, Choice("shared_memory", "shared_memory", {})])
+@pytest.mark.parametrize("strategy", [DDP, Entry("shared_memory", "shared_memory", {})])
 def test_workers_follow_serial(run, laboratory, strategy):
     _, expected = laboratory.trained(run, "serial")
     _, weights = laboratory.trained(using(strategy, 2, run), strategy.label)
@@ -101,7 +101,7 @@ def test_workers_follow_serial(run, laboratory, strategy):
 
 
 def test_a_network_of_a_stack_is_the_lone_one(run, laboratory):
-    run = vary(run, optimizer=Choice("Adam", "Adam", {"lr": 0.02}), folds=3)
+    run = vary(run, optimizer=Entry("Adam", "Adam", {"lr": 0.02}), folds=3)
     lone, weights = laboratory.trained(run)
     results, refused = stack(laboratory, [run, vary(run, seed=run.seed + 1)])
     assert refused == []

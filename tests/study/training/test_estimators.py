@@ -16,7 +16,7 @@ from test_several_numbers import FRAME, TARGETS, standardised
 
 from allcores_study.analysis import collect, metrics, products
 from allcores_study.config import checks, component, grid, registry, settings, sweeps
-from allcores_study.config.run import Choice
+from allcores_study.config.run import Entry
 from allcores_study.data import storage
 from allcores_study.planning import trials
 from allcores_study.records import fingerprint, identity, run_files
@@ -52,7 +52,7 @@ def estimator_run(dataset, path, **options):
 
 def table_of(file, frame, target, task):
     frame.to_csv(file, index=False)
-    return Choice(file.stem, "table", {"path": str(file), "target": target, "task": task})
+    return Entry(file.stem, "table", {"path": str(file), "target": target, "task": task})
 
 
 def in_float32(values, mine):
@@ -73,7 +73,7 @@ def parts(laboratory):
 
 
 def test_classes_are_predicted_as_scikit_learn_does(laboratory):
-    run = estimator_run(Choice("wine", "wine", {}), FOREST, n_estimators=20)
+    run = estimator_run(Entry("wine", "wine", {}), FOREST, n_estimators=20)
     found, _ = laboratory.trained(run)
     held_out, mine, frame = parts(laboratory)
     dataset = storage.open_dataset(laboratory.folder / "data" / "wine")
@@ -88,8 +88,8 @@ def test_classes_are_predicted_as_scikit_learn_does(laboratory):
 
 
 def test_numbers_come_in_their_units(tmp_path, laboratory):
-    choice = table_of(tmp_path / "both.csv", FRAME, TARGETS, "regression")
-    found, _ = laboratory.trained(estimator_run(choice, "sklearn.linear_model:Ridge", alpha=0.5))
+    entry = table_of(tmp_path / "both.csv", FRAME, TARGETS, "regression")
+    found, _ = laboratory.trained(estimator_run(entry, "sklearn.linear_model:Ridge", alpha=0.5))
     held_out, mine, frame = parts(laboratory)
     inputs = standardised(FRAME[["a", "b", "c"]].to_numpy(), mine)
     targets = FRAME[TARGETS].to_numpy()
@@ -108,8 +108,8 @@ def test_numbers_come_in_their_units(tmp_path, laboratory):
     ],
 )
 def test_labels_are_predicted_as_scikit_learn_does(tmp_path, laboratory, path, options, make):
-    choice = table_of(tmp_path / "labels.csv", LABELLED, LABELS, "multilabel")
-    laboratory.trained(estimator_run(choice, path, **options))
+    entry = table_of(tmp_path / "labels.csv", LABELLED, LABELS, "multilabel")
+    laboratory.trained(estimator_run(entry, path, **options))
     held_out, mine, frame = parts(laboratory)
     features = [name for name in LABELLED if name not in LABELS]
     inputs = in_float32(LABELLED[features].to_numpy(), mine)
@@ -135,8 +135,8 @@ def test_a_class_or_label_that_no_training_sample_has_is_improbable():
 def test_what_is_planted_into_held_out_rows_changes_nothing(tmp_path, laboratory):
     weights, changed = [], FRAME.copy()
     for name in ("clean", "planted"):
-        choice = table_of(tmp_path / f"{name}.csv", changed, "cost", "regression")
-        run = estimator_run(choice, "sklearn.ensemble:RandomForestRegressor", n_estimators=3)
+        entry = table_of(tmp_path / f"{name}.csv", changed, "cost", "regression")
+        run = estimator_run(entry, "sklearn.ensemble:RandomForestRegressor", n_estimators=3)
         weights.append(laboratory.trained(run, name)[1])
         frame = pd.read_parquet(laboratory.folder / name / "predictions.parquet")
         changed.loc[frame["sample"][:2], ["a", "cost"]] = 1e6
@@ -144,8 +144,8 @@ def test_what_is_planted_into_held_out_rows_changes_nothing(tmp_path, laboratory
 
 
 def test_a_trained_one_predicts_new_samples(tmp_path, laboratory):
-    choice = table_of(tmp_path / "both.csv", FRAME, "cost", "regression")
-    run = estimator_run(choice, "sklearn.ensemble:HistGradientBoostingRegressor", max_iter=5)
+    entry = table_of(tmp_path / "both.csv", FRAME, "cost", "regression")
+    run = estimator_run(entry, "sklearn.ensemble:HistGradientBoostingRegressor", max_iter=5)
     laboratory.trained(run)
     _, _, frame = parts(laboratory)
     predictor = Predictor(laboratory.folder / "run")
@@ -155,7 +155,7 @@ def test_a_trained_one_predicts_new_samples(tmp_path, laboratory):
 
 
 def test_a_run_that_was_fitted_and_then_killed_is_not_fitted_again(laboratory, monkeypatch):
-    run = estimator_run(Choice("wine", "wine", {}), FOREST, n_estimators=3)
+    run = estimator_run(Entry("wine", "wine", {}), FOREST, n_estimators=3)
     with monkeypatch.context() as patch:
         patch.setattr(prepared, "save_weights", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
@@ -175,7 +175,7 @@ def test_seed_and_threads_are_the_runs(tmp_path, monkeypatch):
         "    return pipeline.make_pipeline(decomposition.PCA(kept), forest)\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
-    run = estimator_run(Choice("wine", "wine", {}), "pipes_of_mine:pipe", kept=2)
+    run = estimator_run(Entry("wine", "wine", {}), "pipes_of_mine:pipe", kept=2)
     run = dataclasses.replace(run, threads_per_worker=2)
     pipe = estimators.build(run, 3).estimator
     assert pipe.get_params()["pca__random_state"] == 3
@@ -237,7 +237,7 @@ def test_what_has_no_meaning_is_refused(change, of_study, said):
     ],
 )
 def test_what_does_not_fit_is_found_in_a_trial(path, options, problem):
-    run = estimator_run(Choice("wine", "wine", {}), path, **options)
+    run = estimator_run(Entry("wine", "wine", {}), path, **options)
     metadata = registry.metadata(run.dataset)
     said = trials.answer(run, metadata.shape, metadata.task)
     assert problem in said["problem"]
@@ -280,7 +280,7 @@ def test_equal_probabilities_stay_equal_in_the_metrics(laboratory):
     path, options = "sklearn.neighbors:KNeighborsClassifier", {"n_neighbors": 5}
     for fold in range(3):
         run = dataclasses.replace(
-            estimator_run(Choice("wine", "wine", {}), path, **options), fold=fold
+            estimator_run(Entry("wine", "wine", {}), path, **options), fold=fold
         )
         laboratory.trained(run)
         held_out, mine, _ = parts(laboratory)
@@ -303,7 +303,7 @@ def test_equal_probabilities_stay_equal_in_the_metrics(laboratory):
 
 def test_what_needs_more_samples_than_a_trial_has_is_tried_with_more():
     path = "sklearn.neighbors:KNeighborsClassifier"
-    run = estimator_run(Choice("wine", "wine", {}), path, n_neighbors=250)
+    run = estimator_run(Entry("wine", "wine", {}), path, n_neighbors=250)
     metadata = registry.metadata(run.dataset)
     assert trials.tried_out(run, metadata.shape, metadata.task)["seconds"] > 0
 
@@ -316,7 +316,7 @@ CONFIDENT = [
 
 @pytest.mark.parametrize(("path", "options", "make"), CONFIDENT)
 def test_ranks_of_confident_estimators_are_scikit_learns(laboratory, path, options, make):
-    run = estimator_run(Choice("breast_cancer", "breast_cancer", {}), path, **options)
+    run = estimator_run(Entry("breast_cancer", "breast_cancer", {}), path, **options)
     laboratory.trained(run)
     held_out, mine, _ = parts(laboratory)
     dataset = storage.open_dataset(laboratory.folder / "data" / "breast_cancer")
@@ -336,7 +336,7 @@ def test_ranks_of_confident_estimators_are_scikit_learns(laboratory, path, optio
 def test_estimators_of_different_precision_stand_in_one_table(tmp_path, laboratory):
     pairs, rows, logistic = [], [], "sklearn.linear_model:LogisticRegression"
     for name, path in ("forest", FOREST), ("logistic", logistic):
-        laboratory.trained(estimator_run(Choice("wine", "wine", {}), path), name)
+        laboratory.trained(estimator_run(Entry("wine", "wine", {}), path), name)
         files = laboratory.folder / name
         pairs.append((run_files.metrics(files), files))
         rows.append(metrics.probabilities(metrics.predictions(*pairs[-1])))
@@ -358,6 +358,6 @@ class Ridge(linear_model.Ridge):
 
 
 def test_a_regressor_without_a_number_for_a_row_has_diverged(tmp_path, laboratory):
-    choice = table_of(tmp_path / "one.csv", FRAME, "cost", "regression")
-    found, _ = laboratory.trained(estimator_run(choice, "test_estimators:Ridge"))
+    entry = table_of(tmp_path / "one.csv", FRAME, "cost", "regression")
+    found, _ = laboratory.trained(estimator_run(entry, "test_estimators:Ridge"))
     assert found["diverged"] and found["r2"] is None

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from conftest import MOBILENET, RUN, optimizer_maker, vary
 from torch import nn
 
-from allcores_study.config.run import Choice
+from allcores_study.config.run import Entry
 from allcores_study.training import models
 from allcores_study.training.optimizers import FUSED
 
@@ -88,7 +88,7 @@ def test_they_train_what_plain_ones_do(make, name, options):
 def test_a_weight_that_is_a_part_of_a_larger_tensor_becomes_a_whole_one(tmp_path, monkeypatch):
     (tmp_path / "sliced.py").write_text(SLICED)
     monkeypatch.syspath_prepend(tmp_path)
-    model = models.build(vary(RUN, model=Choice("sliced", "sliced:Net", {})), (4,), 3)
+    model = models.build(vary(RUN, model=Entry("sliced", "sliced:Net", {})), (4,), 3)
     assert model.weight.is_contiguous()
     assert torch.equal(model.weight, copy.deepcopy(model).large[:, :3])
 

@@ -16,7 +16,7 @@ from slurm_lab import slow_model
 
 from allcores.files import read_json
 from allcores.machine import costs, lifetime
-from allcores_study.config.run import Choice
+from allcores_study.config.run import Entry
 from allcores_study.records import identity
 from allcores_study.training import checkpoints, experiment
 from allcores_study.training.checkpoints import Checkpoints
@@ -37,9 +37,9 @@ def test_a_killed_run_of_shared_memory_ends_with_the_weights_of_one_never_killed
     epoch ends some day that takes longer than a run may last."""
     slow_model(laboratory.folder, seconds=0.02, epochs=1)
     monkeypatch.syspath_prepend(laboratory.folder)
-    many = Choice("many", "synthetic", RUN.dataset.options | {"count": 200})
-    run = using(Choice("shared_memory", "shared_memory", {}), 2, dataset=many, batch_size=2)
-    run = vary(run, model=Choice("slow", "slow:Net", {}), epochs=1)
+    many = Entry("many", "synthetic", RUN.dataset.options | {"count": 200})
+    run = using(Entry("shared_memory", "shared_memory", {}), 2, dataset=many, batch_size=2)
+    run = vary(run, model=Entry("slow", "slow:Net", {}), epochs=1)
     _, expected = laboratory.trained(run, "never_killed")
     latest, notes = laboratory.checkpoints("killed") / "latest.allcores", []
     while not (laboratory.folder / "killed" / "metrics.json").exists():
@@ -251,7 +251,7 @@ def test_results_that_were_half_written_are_written_again(laboratory, monkeypatc
 
 def test_a_resumed_run_records_all_its_sessions(laboratory):
     slow_model(laboratory.folder, seconds=0.01, epochs=60)
-    run = vary(model=Choice("slow", "slow:Net", {}), epochs=60)
+    run = vary(model=Entry("slow", "slow:Net", {}), epochs=60)
     process = laboratory.train(run, forked=False)
     trace = laboratory.checkpoints("run") / "trace.allcores"
     # On a machine with other work the first checkpoint may come later than that many lines.

@@ -8,7 +8,7 @@ from conftest import vary
 
 from allcores.loop.sharding import shards, shuffled
 from allcores_study.config import registry
-from allcores_study.config.run import Choice
+from allcores_study.config.run import Entry
 from allcores_study.data import storage
 from allcores_study.data.batches import Batches
 from allcores_study.data.scaling import channel_statistics
@@ -19,7 +19,7 @@ from allcores_study.training.schedules import Schedule
 
 
 def rates(name, steps=20, losses_per_epoch=None, **options):
-    schedule = Schedule(Choice(name, name, options), 0.1, steps)
+    schedule = Schedule(Entry(name, name, options), 0.1, steps)
     learning_rates = []
     for step in range(steps):
         learning_rates.append(schedule.lr)
@@ -104,11 +104,11 @@ def test_warm_up_rises_to_where_the_schedule_begins(name):
 
 @pytest.mark.parametrize("done", [3, 5, 12])
 def test_a_resumed_warm_up_goes_on_where_it_was(done):
-    choice = Choice("cosine", "cosine", {"warm_up": 0.25})
-    schedule = Schedule(choice, 0.1, 20)
+    entry = Entry("cosine", "cosine", {"warm_up": 0.25})
+    schedule = Schedule(entry, 0.1, 20)
     for _ in range(done):
         schedule.end_batch()
-    resumed = Schedule(choice, 0.1, 20)
+    resumed = Schedule(entry, 0.1, 20)
     resumed.restore(schedule.state())
     for _ in range(done, 20):
         assert resumed.lr == schedule.lr
@@ -127,7 +127,7 @@ def test_plateau_reacts_to_the_loss():
 @pytest.mark.parametrize("steps", [4, 5, 20])
 def test_a_restored_schedule_goes_on_where_it_was(name, steps, tmp_path):
     def made():
-        return Schedule(Choice(name, name, {}), 0.1, steps)
+        return Schedule(Entry(name, name, {}), 0.1, steps)
 
     whole, first = made(), made()
     for _ in range(steps // 2):
@@ -147,7 +147,7 @@ def test_a_restored_schedule_goes_on_where_it_was(name, steps, tmp_path):
 @pytest.mark.parametrize("name", classification.LOSSES)
 def test_every_loss_takes_scores_and_classes(name):
     scores = torch.randn(6, 4, requires_grad=True)
-    loss = losses.build(Choice(name, name, {}), usual(4))(
+    loss = losses.build(Entry(name, name, {}), usual(4))(
         F.log_softmax(scores, dim=1), torch.arange(6) % 4
     )
     loss.backward()
@@ -155,14 +155,14 @@ def test_every_loss_takes_scores_and_classes(name):
     assert scores.grad.abs().sum() > 0
     labels = torch.arange(6) % 4
     right, wrong = (F.one_hot(classes, 4).float() for classes in (labels, (labels + 1) % 4))
-    made = losses.build(Choice(name, name, {}), usual(4))
+    made = losses.build(Entry(name, name, {}), usual(4))
     assert made(right, labels) < made(wrong, labels)
 
 
 @pytest.mark.parametrize("name", registry.optimizers())
 def test_every_optimizer_trains_as_in_a_plain_loop(laboratory, name):
-    plain = {"schedule": Choice("constant", "constant", {}), "crop": 0, "flip": False}
-    run = vary(optimizer=Choice(name, name, {"lr": 0.001}), epochs=1, **plain)
+    plain = {"schedule": Entry("constant", "constant", {}), "crop": 0, "flip": False}
+    run = vary(optimizer=Entry(name, name, {"lr": 0.001}), epochs=1, **plain)
     _, weights = laboratory.trained(run)
     opened = storage.open_dataset(laboratory.data())
     mean, std = channel_statistics(opened.pixel_sums[:53], opened.inputs.shape)

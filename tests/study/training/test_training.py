@@ -12,7 +12,7 @@ import torch
 from conftest import DDP, LENET, MOBILENET, RUN, same_weights, using, vary
 
 from allcores.files import read_json, sha256
-from allcores_study.config.run import Choice, Run
+from allcores_study.config.run import Entry, Run
 from allcores_study.data import folds, storage
 from allcores_study.data.folds import Assignable
 from allcores_study.data.scaling import channel_statistics
@@ -58,10 +58,10 @@ def test_only_the_last_epoch_is_scored_without_curves(laboratory):
 
 
 def test_training_learns(laboratory):
-    tiny = Choice("tiny", "synthetic", {"count": 300, "test": 200, "size": 12, "noise": 0.3})
+    tiny = Entry("tiny", "synthetic", {"count": 300, "test": 200, "size": 12, "noise": 0.3})
     # At 0.05 it would be at the edge of divergence, and the processor's rounding decide.
-    gentle = Choice("SGD", "SGD", {"lr": 0.02, "momentum": 0.9})
-    run = vary(dataset=tiny, model=Choice("lenet", "lenet", {}), epochs=8, crop=0, flip=False)
+    gentle = Entry("SGD", "SGD", {"lr": 0.02, "momentum": 0.9})
+    run = vary(dataset=tiny, model=Entry("lenet", "lenet", {}), epochs=8, crop=0, flip=False)
     run = vary(run, optimizer=gentle)
     metrics, _ = laboratory.trained(run)
     assert metrics["accuracy"] > 0.9
@@ -71,12 +71,12 @@ def test_training_learns(laboratory):
 @pytest.mark.parametrize("strategy", [RUN.strategy, DDP], ids=["serial", "ddp"])
 def test_training_never_opens_the_held_out_fold(laboratory, strategy):
     """Whatever stands there, the weights come out the same, bit for bit."""
-    choice = Choice("tiny", "synthetic", {"count": 60, "test": 0, "size": 8, "classes": 3})
-    run = vary(dataset=choice, folds=3, fold=1, strategy=strategy, model=MOBILENET)
+    entry = Entry("tiny", "synthetic", {"count": 60, "test": 0, "size": 8, "classes": 3})
+    run = vary(dataset=entry, folds=3, fold=1, strategy=strategy, model=MOBILENET)
     run = vary(run, workers=2 if strategy is DDP else 1)
     _, clean = laboratory.trained(run, "clean")
 
-    folder = laboratory.data(choice)
+    folder = laboratory.data(entry)
     opened = storage.open_dataset(folder)
     held_out = Assignable(opened.targets).folds(3, run.seed) == 1
     assert held_out.sum() == 20
@@ -124,17 +124,17 @@ def test_channels_last_changes_the_layout_only(laboratory):
 
 
 def test_a_dataset_without_a_test_set_needs_folds(laboratory):
-    choice = Choice("tiny", "synthetic", {"count": 30, "test": 0, "size": 8, "classes": 3})
+    entry = Entry("tiny", "synthetic", {"count": 30, "test": 0, "size": 8, "classes": 3})
     with pytest.raises(ValueError, match="tiny has no test set of its own; use folds"):
-        laboratory.trained(vary(dataset=choice))
+        laboratory.trained(vary(dataset=entry))
 
 
-DIVERGING = vary(optimizer=Choice("SGD", "SGD", {"lr": 1e30}), epochs=3)
+DIVERGING = vary(optimizer=Entry("SGD", "SGD", {"lr": 1e30}), epochs=3)
 
 
 @pytest.mark.parametrize(
     "run",
-    [DIVERGING, using(DDP, 2, DIVERGING), using(Choice("h", "hogwild", {}), 2, DIVERGING)],
+    [DIVERGING, using(DDP, 2, DIVERGING), using(Entry("h", "hogwild", {}), 2, DIVERGING)],
     ids=["serial", "ddp", "hogwild"],
 )
 def test_a_run_that_diverges_stops_and_is_recorded_as_such(laboratory, run):
@@ -163,7 +163,7 @@ def test_what_the_last_update_breaks_shows_when_it_is_scored(laboratory):
 
 def test_the_rate_that_is_recorded_is_the_schedules(laboratory):
     """Not the optimizer's, from which this schedule begins elsewhere."""
-    lower = Choice("lower", "multistep", {"milestones": [0.0]})
+    lower = Entry("lower", "multistep", {"milestones": [0.0]})
     run = vary(DIVERGING, epochs=1, batch_size=53, schedule=lower)
     metrics, _ = laboratory.trained(run)
     assert metrics["diverged"]["step"] is None
@@ -174,12 +174,12 @@ def test_the_rate_that_is_recorded_is_the_schedules(laboratory):
     "damage", [lambda folds: folds[1:] + folds[:1], lambda folds: folds[:-1]], ids=["edit", "cut"]
 )
 def test_edited_folds_are_refused(laboratory, damage):
-    choice = Choice("tiny", "synthetic", {"count": 60, "test": 0, "size": 8, "classes": 3})
-    folder = laboratory.data(choice)
+    entry = Entry("tiny", "synthetic", {"count": 60, "test": 0, "size": 8, "classes": 3})
+    folder = laboratory.data(entry)
     assignable = Assignable.of(storage.open_dataset(folder))
     file = laboratory.folder / "folds.json"
     folds.write(file, assignable, 3, 0, 0)
-    run = vary(dataset=choice, folds=3, fold=1)
+    run = vary(dataset=entry, folds=3, fold=1)
 
     request = laboratory.request(run, fold_file=file)
     experiment.train_and_score(request)
@@ -205,7 +205,7 @@ def test_an_edited_result_is_noticed(laboratory):
 
 
 def test_two_threads_use_two_cores_and_no_more(laboratory):
-    run = vary(model=Choice("mlp", "mlp", {"hidden": [1024, 1024]}), batch_size=53)
+    run = vary(model=Entry("mlp", "mlp", {"hidden": [1024, 1024]}), batch_size=53)
     process = laboratory.train(vary(run, threads_per_worker=2, epochs=30))
     output, _ = process.communicate(timeout=patience.seconds(300))
     assert process.returncode == 0, output

@@ -10,12 +10,12 @@ from test_strategies import ALL, SYNCHRONOUS, by_strategy, close, promises
 
 from allcores.parallel.optimizers import OptimizerMaker
 from allcores_study.config import checks, component
-from allcores_study.config.run import Choice
+from allcores_study.config.run import Entry
 from allcores_study.data.folds import Assignable, hold_back
 from allcores_study.training.evaluation import is_over, shipped
 from allcores_study.training.optimizers import make_chosen
 
-SGD = Choice("SGD", "SGD", {"lr": 0.05, "momentum": 0.9})
+SGD = Entry("SGD", "SGD", {"lr": 0.05, "momentum": 0.9})
 # Most of the gradients of RUN have a norm above it.
 CLIP_NORM = 0.3
 OPTIONS = {
@@ -47,7 +47,7 @@ def test_the_norm_is_torchs_however_the_gradient_is_cut():
     assert torch.equal(small, torch.full((4,), 0.1))
 
 
-@by_strategy({name: choice for name, choice in ALL.items() if name not in SYNCHRONOUS})
+@by_strategy({name: entry for name, entry in ALL.items() if name not in SYNCHRONOUS})
 @with_each(OPTIONS)
 def test_with_one_worker_an_option_does_what_it_does_for_serial(
     laboratory, reference, strategy, options
@@ -100,7 +100,7 @@ def test_a_large_layer_and_one_that_is_used_twice_train_with_every_option(
     monkeypatch.syspath_prepend(str(laboratory.folder))
     (laboratory.folder / "large_model.py").write_text(LARGE)
     component.source_of.cache_clear()
-    run = vary(model=Choice("large", "large_model:Net", {}), optimizer=SGD, epochs=1, batch_size=20)
+    run = vary(model=Entry("large", "large_model:Net", {}), optimizer=SGD, epochs=1, batch_size=20)
     run = vary(run, ema=0.5, validation=0.2)
     if strategy.name != "local_sgd":  # of which each worker clips its own gradient
         run = vary(run, clip_norm=CLIP_NORM)
@@ -139,7 +139,7 @@ def test_a_validation_part_suits_the_smallest_training_part(study, text):
 
 
 def test_the_best_epoch_by_the_validation_part_is_shipped_and_ends_the_run(laboratory):
-    run = vary(epochs=30, validation=0.25, patience=2, optimizer=Choice("SGD", "SGD", {"lr": 0.4}))
+    run = vary(epochs=30, validation=0.25, patience=2, optimizer=Entry("SGD", "SGD", {"lr": 0.4}))
     metrics, _ = laboratory.trained(run, "patient", curves=True)
     losses = [epoch["validation_loss"] for epoch in metrics["epochs"]]
     best = losses.index(min(losses))
