@@ -90,8 +90,9 @@ hypothesis.settings.register_profile(
     "fixed", derandomize=True, deadline=None, max_examples=40, database=None
 )
 hypothesis.settings.load_profile("fixed")
-# Of nohup, under which some call the tests, nothing must reach what these start.
+# nohup and background jobs of a shell ignore signals, which must not reach what tests start.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # Nor do the processes that tests fork go through all that is imported.
 gc.freeze()
 

@@ -30,6 +30,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.nn.modules.batchnorm import _NormBase
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -164,9 +165,21 @@ class Strategy:
     def synchronize(self) -> None:
         """Make this worker's weights the final ones of an epoch, equal on all workers.
 
-        Batch-norm statistics are averaged over the workers: each has seen its own shards only.
+        The statistics of torch's normalization layers are averaged over the workers: each has seen
+        its own shards only. Other buffers become those of rank 0: a sum of masks may overflow.
         """
-        self.world.average(buffer for buffer in self.module.buffers() if buffer.is_floating_point())
+        averaged = {
+            buffer
+            for part in self.module.modules()
+            if isinstance(part, _NormBase)
+            for buffer in part.buffers(recurse=False)
+            if buffer.is_floating_point()
+        }
+        buffers = list(self.module.buffers())
+        self.world.average(buffer for buffer in buffers if buffer in averaged)
+        if others := [buffer for buffer in buffers if buffer not in averaged]:
+            for buffer, first in zip(others, self.world.broadcast(others), strict=True):
+                buffer.copy_(first)
 
     def record(self) -> dict[str, Any]:
         """Return further plain values to record of the epoch that ended; called on rank 0 only."""

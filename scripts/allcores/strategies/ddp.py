@@ -7,9 +7,7 @@ weights, each worker sends 2 (W - 1) / W * n numbers per step, through loopback 
 `backend: shm` exchanges in shared memory instead (see parallel/process_group.py), while backward()
 waits.
 
-A communication hook sends less and rounds more. `fp16` and `bf16` halve the bytes. `powersgd` sends
-a matrix of a x b numbers as two of a x rank and rank x b, and adds what was lost to the next step
-(Vogels et al. 2019). What was lost is not saved: a resumed run begins without it.
+A communication hook, `fp16` or `bf16`, halves the bytes and rounds more.
 
 Guarantees: every worker applies the same gradient, so all hold the same weights after each step.
 Without a hook, they are those of serial training up to rounding.
@@ -34,15 +32,7 @@ if TYPE_CHECKING:
     from allcores.parallel.world import World
 
 
-ALLOWED = {
-    "backend": ("gloo", "shm"),
-    "bucket_mb": 1,
-    "hook": ("none", "fp16", "bf16", "powersgd"),
-    "powersgd_rank": 1,
-}
-# In so many calls of backward(), the fewest that torch allows, PowerSGD sends whole gradients. The
-# first is that of _arrange_buckets().
-POWERSGD_WARM_UP = 2
+ALLOWED = {"backend": ("gloo", "shm"), "bucket_mb": 1, "hook": ("none", "fp16", "bf16")}
 
 
 class DDP(Strategy):
@@ -66,8 +56,7 @@ class DDP(Strategy):
         *,
         backend: str = "gloo",
         bucket_mb: float = 25,
-        hook: Any = "none",
-        powersgd_rank: int = 1,
+        hook: str = "none",
         find_unused_parameters: bool = False,
     ) -> None:
         super().__init__(model, make_optimizer(model.parameters()), world)
@@ -82,7 +71,7 @@ class DDP(Strategy):
             gradient_as_bucket_view=True,  # saves one copy of the gradients
         )
         if hook != "none":
-            self.model.register_comm_hook(*_hook(hook, powersgd_rank))
+            self.model.register_comm_hook(None, _compressing(hook))
         self._arrange_buckets()
         first = next(parameter for parameter in model.parameters() if parameter.requires_grad)
         first.register_post_accumulate_grad_hook(lambda _: world.clock.enter("communicate"))
@@ -134,15 +123,10 @@ class DDP(Strategy):
         return None if find_unused_parameters else "set find_unused_parameters: true"
 
 
-def _hook(name: Any, rank: int) -> Any:
-    """Return the state and the function of one of torch's communication hooks."""
-    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+def _compressing(dtype: str) -> Any:
+    """Return torch's communication hook that sends gradients as fp16 or bf16."""
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
-    if name == "powersgd":
-        state = powerSGD_hook.PowerSGDState(
-            None, matrix_approximation_rank=rank, start_powerSGD_iter=POWERSGD_WARM_UP
-        )
-        return state, powerSGD_hook.powerSGD_hook
-    compress = getattr(default_hooks, f"{name}_compress_hook")
+    compress = getattr(default_hooks, f"{dtype}_compress_hook")
     # Without a GPU, torch refuses a hook named bf16_compress_hook, although gloo can add up bf16.
-    return None, lambda state, bucket: compress(state, bucket)
+    return lambda state, bucket: compress(state, bucket)

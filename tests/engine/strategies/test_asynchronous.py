@@ -24,8 +24,7 @@ OPTIMIZERS = {
 ASYNC = Entry("async", "async_parameter_server", {})
 RARELY = Entry("rarely", "async_parameter_server", {"servers": 2, "n_push": 3, "n_pull": 2})
 HOGWILD = Entry("hogwild", "hogwild", {})
-SHARED = Entry("shared", "hogwild", {"state": "shared"})
-LOCKED = Entry("locked", "hogwild", {"state": "shared", "locked": True})
+LOCKED = Entry("locked", "hogwild", {"locked": True})
 
 
 @pytest.mark.parametrize(
@@ -33,7 +32,6 @@ LOCKED = Entry("locked", "hogwild", {"state": "shared", "locked": True})
     [
         (ASYNC, "mlp", "momentum", 3),
         (HOGWILD, "lenet", "momentum", 2),
-        (SHARED, "mlp", "momentum", 4),
         (LOCKED, "mlp", "adam", 3),
     ],
     ids=lambda value: getattr(value, "label", value),

@@ -54,7 +54,6 @@ SYNCHRONOUS = {name: entry for name, entry in ALL.items() if promises(name) == "
 # What else strategies can be told.
 VARIANTS = {
     "hogwild_locked": Entry("hogwild_locked", "hogwild", {"locked": True}),
-    "hogwild_shared": Entry("hogwild_shared", "hogwild", {"state": "shared"}),
     "two_async_servers": Entry("two_async_servers", "async_parameter_server", {"servers": 2}),
 }
 RARELY = Entry("async_rarely", "async_parameter_server", {"n_push": 3, "n_pull": 2})
@@ -62,7 +61,6 @@ RARELY = Entry("async_rarely", "async_parameter_server", {"n_push": 3, "n_pull":
 LOSSY = {
     "ddp_fp16": Entry("ddp_fp16", "ddp", {"hook": "fp16"}),
     "ddp_bf16": Entry("ddp_bf16", "ddp", {"hook": "bf16"}),
-    "ddp_powersgd": Entry("ddp_powersgd", "ddp", {"hook": "powersgd", "powersgd_rank": 2}),
 }
 OPTIMIZERS = {
     "sgd": Entry("SGD", "SGD", {"lr": 0.05}),
@@ -208,6 +206,8 @@ def weights_after_each_step(strategy, folder, world):
     """Three steps on gradients that differ between the ranks."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3))
+    model.register_buffer("mask", torch.full((3, 3), torch.finfo(torch.float32).min).triu(1))
+    model.register_buffer("seen", torch.tensor(float(world.rank)))
     make = registry.strategies()[strategy.name].load()
     strategy = make(model, optimizer_maker("SGD", lr=0.1), world, **strategy.options)
     if world.is_server:
@@ -250,7 +250,10 @@ def test_workers_hold_equal_weights_and_averaged_buffers_when_synchronized(tmp_p
         assert same_weights(synchronized, ranks[0][2])
     means = [before["1.running_mean"] for _, before, _ in ranks]
     assert not torch.equal(means[0], means[1]), "each worker has statistics of its own shards"
-    torch.testing.assert_close(ranks[0][2]["1.running_mean"], torch.stack(means).mean(dim=0))
+    _, before, synchronized = ranks[0]
+    torch.testing.assert_close(synchronized["1.running_mean"], torch.stack(means).mean(dim=0))
+    for name in ("mask", "seen"):  # no statistics: those of the first
+        assert torch.equal(synchronized[name], before[name])
 
 
 @by_strategy(ALL)

@@ -289,13 +289,11 @@ cross_validate("digits", {"mlp": model}, name="long", folds=2, cores=2)
 def test_ctrl_c_stops_the_runs_and_the_same_call_continues(here):
     Path("long.py").write_text(LONG)
     environment = os.environ | {"PYTHONPATH": str(ROOT / "scripts")}
-    # A background process of a shell, such as this test's, may ignore SIGINT.
     process = subprocess.Popen(
         [sys.executable, "long.py"],
         stderr=subprocess.PIPE,
         text=True,
         env=environment,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     results = here / "results" / "long"
     while process.poll() is None and not any(results.rglob("latest.allcores")):
