@@ -37,7 +37,7 @@ models:
 datasets:
   texts: {name: text, path: texts.csv, text: text, target: kind}
   masks: {name: npz, path: masks.npz, task: segmentation}
-  again: {name: npz, path: again.npz, task: reconstruction}
+  again: {name: npz, path: again.npz, task: regression}
   labels: {name: npz, path: labels.npz, task: multilabel}
   tiny: {name: synthetic, count: 200, test: 0, size: 8, classes: 3}
   costs: {name: table, path: costs.csv, target: cost, task: regression, time: day}
@@ -125,7 +125,7 @@ def write_data(folder, version):
     masks = (random.standard_normal((24, 8, 8)) > 0.5).astype(np.uint8)
     np.savez(folder / "masks.npz", images=100 * masks, masks=masks)
     rows = random.standard_normal((40, 5)).astype(np.float32)
-    np.savez(folder / "again.npz", inputs=rows)
+    np.savez(folder / "again.npz", inputs=rows, targets=rows[:, 0])
     np.savez(folder / "labels.npz", inputs=rows, labels=(rows[:, :2] > 0).astype(int))
 
 

@@ -144,12 +144,6 @@ def _of_pixels(true: np.ndarray, predicted: np.ndarray) -> dict[str, Any]:
     return segmentation.Segmentation(classes).measured(true, predicted)
 
 
-@metric(title="mean squared error", targets=("inputs",), less_is_better=True, bounds=(0, None))
-def mse(true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray | None) -> float:
-    """Average the mean squared error of the scaled input over samples."""
-    return float(np.mean(predicted))
-
-
 @metric(title="R²", targets=("numbers",), bounds=(None, 1))
 def r2(true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray | None) -> float:
     return sklearn_metrics.r2_score(true, predicted) if np.ptp(true) else math.nan

@@ -323,7 +323,6 @@ CONDITIONS = {
     "classes": _is_of_classes,
     "labels": lambda config, settings: _targets(config, settings) == "labels",
     "pixels": lambda config, settings: _targets(config, settings) == "pixels",
-    "inputs": lambda config, settings: _targets(config, settings) == "inputs",
     "groups": lambda config, settings: (
         _has_groups(config, settings) and _is_learnable(config, settings)
     ),

@@ -148,8 +148,8 @@ class Network(OpenKeys):
     )
     loss: Loss = key(
         "Name and options of a torch loss that compares scores with targets; for pixels also "
-        "`dice`. Default: cross_entropy for classes and pixels, mse for numbers and for the input "
-        "itself, bce_with_logits for several labels"
+        "`dice`. Default: cross_entropy for classes and pixels, mse for numbers, "
+        "bce_with_logits for several labels"
     )
     options: dict[str, Any] = key(
         "Options of the model itself that have the name of another key of an entry, such as "
@@ -297,7 +297,7 @@ class Study(Keys):
         "Metrics in the report. The first one ranks the models and selects candidates. Default: "
         "[accuracy] for classes, [accuracy, roc_auc] for two classes, [r2, rmse, mae] for a "
         "number, [r2] for several numbers, [micro_f1, macro_f1, mean_average_precision] for "
-        "several labels, [mean_iou, pixel_accuracy] for pixels, [mse] for the input itself. "
+        "several labels, [mean_iou, pixel_accuracy] for pixels. "
         '"my_metrics:top2" is your own, like those in scripts/allcores_study/analysis/measures.py. '
         "Learning curves show the first of the defaults",
         ["accuracy", "log_loss"],

@@ -47,30 +47,10 @@ class Pixels:
         return torch.from_numpy(self.source.moved_masks(self.values, samples)).long()
 
 
-class Inputs:
-    """The inputs themselves, cropped and flipped; arguments as in Fixed.
-
-    The user's own augmentation is left out: a network is to remove what that adds.
-    """
-
-    def __init__(self, values: np.ndarray, source: Batches) -> None:
-        self.source = source
-
-    def plain(self, samples: np.ndarray) -> torch.Tensor:
-        return self.source.plain(samples)
-
-    def augmented(self, samples: np.ndarray) -> torch.Tensor:
-        return self.source.moved(samples)
+KINDS: dict[str, type[Fixed | Pixels]] = {"fixed": Fixed, "pixels": Pixels}
 
 
-KINDS: dict[str, type[Fixed | Pixels | Inputs]] = {
-    "fixed": Fixed,
-    "pixels": Pixels,
-    "inputs": Inputs,
-}
-
-
-def of(dataset: Dataset, scaling: Scaling, source: Batches) -> Fixed | Pixels | Inputs:
+def of(dataset: Dataset, scaling: Scaling, source: Batches) -> Fixed | Pixels:
     """Return the targets of a storage.Dataset.
 
     Args:

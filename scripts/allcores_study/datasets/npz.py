@@ -7,8 +7,7 @@ task:
 * classification: `labels`, (N,) integers from 0 without a gap in the training samples;
 * regression: `targets`, (N,) numbers, or (N, T) for several;
 * multilabel: `labels`, (N, T) zeros and ones;
-* segmentation: `masks`, (N, H, W) class numbers;
-* reconstruction: none.
+* segmentation: `masks`, (N, H, W) class numbers.
 
 Your own test set has the same names with the prefix `test_`. With `groups`, (N,) integers, one per
 training sample, samples of one group are held out together; with `times`, (N,) numbers or dates,
@@ -19,7 +18,6 @@ inputs.npy, which is read in parts.
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +34,7 @@ from allcores_study.tasks import base as tasks
 from allcores_study.tasks.base import WITHOUT_CLASS
 
 ALLOWED = {
-    "task": ("classification", "regression", "multilabel", "segmentation", "reconstruction"),
+    "task": ("classification", "regression", "multilabel", "segmentation"),
     "scale": (True, False),
     "inputs": ("numbers", "tokens"),
     "vocabulary": 1,
@@ -44,7 +42,7 @@ ALLOWED = {
 PARTS = ("", "test_")
 # Each part needs one of INPUTS; the training samples may have OF_TRAINING.
 INPUTS, OF_TRAINING = ("inputs", "images"), ("groups", "times")
-# The array that holds the answers of each task; reconstruction has none.
+# The array that holds the answers of each task.
 ANSWER = {
     "classification": "labels",
     "regression": "targets",
@@ -86,11 +84,6 @@ def load(
     Raises:
         ValueError: the file lacks an array, or one has another shape, type or values.
     """
-    if task == "reconstruction" and inputs == "tokens":
-        raise ValueError(
-            f"{path}: found `inputs: tokens` and `task: reconstruction`, which measures squared "
-            "errors; these mean nothing for token numbers"
-        )
     file = _File(path, task, inputs == "tokens")
     if not scale and file.kind == "images":
         raise ValueError(f"{path}: found images and `scale: false`, which is for inputs")
@@ -113,8 +106,6 @@ def load(
 
 def _own_task(file: _File, task: str) -> Any:
     """Return the Task, unless it is the usual one for classes or numbers: then None."""
-    if task == "reconstruction":
-        return tasks.named(task, math.prod(file.shapes[0][1:]))
     if task in ("multilabel", "segmentation"):
         return tasks.named(task, len(file.output_names()))  # type: ignore[arg-type]
     return None
@@ -217,7 +208,6 @@ class _File:
             "regression": self._numbers,
             "multilabel": self._several_labels,
             "segmentation": self._masks,
-            "reconstruction": lambda name, count: np.zeros(count),
         }[task]
         self.targets = [
             check(f"{prefix}{answers}", shape[0])

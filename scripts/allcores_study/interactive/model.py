@@ -80,7 +80,7 @@ class Model:
         """Write a file that makes these predictions in other programs.
 
         Args:
-            path: ends in .pt2, .onnx or .skops; see serving.export.export().
+            path: ends in .pt2 or .onnx; see serving.export.export().
 
         Returns:
             The path.

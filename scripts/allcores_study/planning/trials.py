@@ -270,12 +270,7 @@ def _check_output(scores: object, task: tasks.Task, inputs: Tensor, when: str) -
     if torch.is_tensor(scores) and not scores.is_floating_point():
         raise ValueError(f"the model's output is {scores.dtype} {when}; expected torch.float32")
     expected = (2, *task.output_shape(tuple(inputs.shape[1:])))
-    # A reconstruction may be flat.
-    fits = torch.is_tensor(scores) and (
-        scores.shape == expected
-        or (task.target == "inputs" and scores.shape == (2, math.prod(expected[1:])))
-    )
-    if not fits:
+    if not torch.is_tensor(scores) or scores.shape != expected:
         shape = tuple(scores.shape) if torch.is_tensor(scores) else type(scores).__name__
         what = "one for each class or number" if task.target == "fixed" else "as the task requires"
         if not torch.is_tensor(scores):

@@ -99,27 +99,12 @@ def write(study: FinalModels) -> None:
                 "train_samples": metrics["train_samples"],
                 "chosen": _choice(study, run),
                 "expected": _expected(study, run, runs),
-                **({"skops": _as_skops(folder)} if run.is_estimator else {}),
             }
         )
     listed.sort(key=lambda entry: (entry["diverged"], _rank(entry["expected"], study.facts.metric)))
     write_json(study.page, {"metric": study.facts.metric.name, "models": listed})
     study.write_made(made_of)
     print(*(entry["folder"] for entry in listed), sep="\n")
-
-
-def _as_skops(folder: Path) -> str:
-    """Write an estimator as skops has it, which executes nothing when it is loaded.
-
-    Returns:
-        The name of the file, or why there is none.
-    """
-    from allcores_study.serving.predictor import Predictor  # needs torch
-
-    try:
-        return Predictor(folder).export(folder / "model.skops").name
-    except ValueError as error:
-        return str(error)
 
 
 def _choice(study: FinalModels, run: Run) -> dict[str, Any] | None:

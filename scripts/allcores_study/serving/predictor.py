@@ -111,7 +111,7 @@ class Predictor:
             raise ValueError(
                 f"{self.folder}: its model does not accept these samples ({text})"
             ) from None
-        return torch.cat([self.task.kept(scores, inputs) for _, inputs, scores in parts]).numpy()
+        return torch.cat([self.task.kept(scores) for _, scores in parts]).numpy()
 
     def predictions(self, inputs: np.ndarray) -> np.ndarray:
         """Return (n, outputs), see tasks.base.Task.answers()."""

@@ -55,8 +55,8 @@ class Task:
     array = "targets"
     # The end of the message on true answers that is_scored() refuses.
     unfit = "do not fit"
-    # What a target is: "fixed", whatever is done to the input; "pixels" that move with those of the
-    # image; the "inputs" themselves. See data/targets.py.
+    # What a target is: "fixed", whatever is done to the input, or "pixels" that move with those of
+    # the image. See data/targets.py.
     target = "fixed"
     # The names of what measured() returns; the first is shown for each epoch.
     measures: ClassVar[tuple[str, ...]] = ()
@@ -130,21 +130,14 @@ class Task:
         """
         return None
 
-    def kept(self, scores: Tensor, inputs: Tensor) -> Tensor:
-        """Return what is kept of the scores of a batch, (n, ...).
-
-        Args:
-            scores: of a model, (n, *output_shape) float32.
-            inputs: what the model got, (n, ...).
-        """
+    def kept(self, scores: Tensor) -> Tensor:
+        """Return what is kept of scores, (n, *output_shape) float32: (n, ...)."""
         return scores
 
     def predictions(self, scores: np.ndarray, scaling: Any) -> dict[str, Any]:
         """Return name of a column -> what is kept of the predictions, an array of n rows each.
 
-        `predicted` is one of them. The others have several values in each row. If their number
-        differs between rows, a column is (ends, values): (n + 1) ends, whose differences are the
-        numbers of values, and all values.
+        `predicted` is one of them. The others have several values in each row.
 
         Args:
             scores: from kept(), as an array.

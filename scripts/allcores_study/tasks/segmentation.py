@@ -103,7 +103,7 @@ class Segmentation(Task):
         weights = counts.sum() / (self.outputs * np.maximum(counts, 1))
         return torch.tensor(weights, dtype=torch.float32)
 
-    def kept(self, scores: Tensor, inputs: Tensor) -> Tensor:
+    def kept(self, scores: Tensor) -> Tensor:
         """Return the predicted masks, (n, H, W) uint8."""
         return scores.argmax(dim=1).byte()
 

@@ -49,9 +49,9 @@ def evaluate(
     targets = targets_of.of(dataset, scaling, source)
     task = dataset.task.given_by(model)
     loss, batches = 0.0, []
-    for part, inputs, scores in scores_of(model, source, held_out):
+    for part, scores in scores_of(model, source, held_out):
         loss += float(criterion(task.scores(scores), targets.plain(part))) * len(part)
-        batches.append(task.kept(scores, inputs))
+        batches.append(task.kept(scores))
     columns = task.predictions(torch.cat(batches).numpy(), scaling)
     measures = task.measured(dataset.targets[held_out], columns["predicted"])
     return measures | {"loss": loss / len(held_out)}, columns
@@ -82,8 +82,8 @@ def is_over(run: Run, epochs: list[dict[str, Any]]) -> bool:
 
 def scores_of(
     model: torch.nn.Module, source: Batches, samples: np.ndarray
-) -> Iterator[tuple[np.ndarray, torch.Tensor, torch.Tensor]]:
-    """Yield (samples, their inputs, the model's scores of them), batch by batch.
+) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
+    """Yield (samples, the model's scores of them), batch by batch.
 
     Args:
         model: in evaluation mode.
@@ -92,6 +92,5 @@ def scores_of(
     is_network = not getattr(model, "gives_probabilities", False)
     for start in range(0, len(samples), BATCH_SIZE):
         part = samples[start : start + BATCH_SIZE]
-        inputs = source.plain(part)
-        scores = model(inputs.clone())  # a copy, which the model may change
-        yield part, inputs, scores.float() if is_network else scores
+        scores = model(source.plain(part))
+        yield part, scores.float() if is_network else scores

@@ -161,9 +161,9 @@ class PreparedRun:
         save_weights(weights, request.output / WEIGHTS)
         held_out = self.held_out
         if columns is None:
-            held_out, shape, task = held_out[:0], self.dataset.shape, self.dataset.task
-            nothing = torch.zeros(0, *task.output_shape(shape)), torch.zeros(0, *shape)
-            columns = task.predictions(task.kept(*nothing).numpy(), self.scaling)
+            held_out, task = held_out[:0], self.dataset.task
+            nothing = torch.zeros(0, *task.output_shape(self.dataset.shape))
+            columns = task.predictions(task.kept(nothing).numpy(), self.scaling)
         true = self.dataset.targets[held_out]
         results.write_predictions(request.output / PREDICTIONS, held_out, true, columns)
 

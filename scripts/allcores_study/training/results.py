@@ -107,10 +107,7 @@ def write_predictions(
     import pyarrow as pa  # takes 0.2 s, unless a warm process has imported it
     from pyarrow import parquet
 
-    def column(values: Any) -> pa.Array:
-        if isinstance(values, tuple):
-            ends, values = map(column, values)
-            return pa.ListArray.from_arrays(ends, values)
+    def column(values: np.ndarray) -> pa.Array:
         # pa.array() would import pandas, 0.8 s of every run.
         buffer = pa.py_buffer(np.ascontiguousarray(values))
         kind = pa.from_numpy_dtype(values.dtype)

@@ -23,7 +23,7 @@ FACTS = products.Facts("s", "serial", 0.4, REFERENCES, base="serial on 1 core", 
 FIGURES = [
     name
     for name, product in products.by_name().items()
-    if product.kind == "figure" and product.when not in ("pixels", "inputs", "swept_widely")
+    if product.kind == "figure" and product.when not in ("pixels", "swept_widely")
 ]
 SETUPS = ["serial", "ddp, 2 workers", "hogwild, 2 workers"]
 STRATEGIES = ["serial", "ddp", "hogwild"]

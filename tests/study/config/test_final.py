@@ -76,9 +76,6 @@ def test_the_final_forest_is_that_of_scikit_learn(trained):
     source = Batches(pixels, predictor.scaling.mean, predictor.scaling.std)
     rows = source.plain(np.arange(len(pixels))).flatten(1).numpy()
     forest = RandomForestClassifier(n_estimators=5, random_state=SEED).fit(rows, LABELS)
-    # skops is installed by `make soak` alone.
-    (told,) = [entry["skops"] for entry in listed(trained) if entry["model"] == "forest"]
-    assert "pip install skops" in told or told == "model.skops"
     np.testing.assert_array_equal(predictor.predictions(pixels), forest.predict_proba(rows))
 
 

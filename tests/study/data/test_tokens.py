@@ -385,9 +385,3 @@ def test_texts_that_are_one_word_each_are_noted():
     notes = text.load(None, path=file, text="v2", target="v1").notes
     assert any("`tokens: characters`" in note for note in notes)
     assert not text.load(None, path=file, text="v2", target="v1", tokens="characters").notes
-
-
-def test_word_numbers_are_not_reconstructed(tmp_path):
-    np.savez(tmp_path / "mine.npz", inputs=np.ones((4, 2), int))
-    with pytest.raises(ValueError, match="these mean nothing for token numbers"):
-        npz.load(None, path=tmp_path / "mine.npz", task="reconstruction", inputs="tokens")

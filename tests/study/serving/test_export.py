@@ -4,7 +4,6 @@ import functools
 import json
 import subprocess
 import sys
-import zipfile
 
 import numpy as np
 import pandas as pd
@@ -12,13 +11,10 @@ import pytest
 import test_multilabel
 import test_no_leak
 import test_pixels
-import test_reconstruction
 import test_several_numbers
 import test_tokens
 import torch
 from conftest import LENET, RUN, Laboratory, vary
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer
 from test_estimators import FOREST, estimator_run, table_of
 
 from allcores_study import Model
@@ -48,17 +44,6 @@ def ill(folder):
     return Entry("ill", "table", entry.options | {"missing": "mean"})
 
 
-def even(folder):
-    """A table of even numbers in several units: trees split at odd ones."""
-    frame = pd.DataFrame(in_units(2 * (np.arange(90) % 30)), columns=list("abcde"))
-    frame["y"] = np.arange(90) % 30 % 2
-    return table_of(folder / "even.csv", frame, "y", "classification")
-
-
-def in_units(counts):
-    return counts[:, None] / np.array([1, 3, 7, 10, 13])
-
-
 def table_run(folder, target, task, loss, frame=NUMBERS):
     return test_several_numbers.run_on(folder / f"{task}.csv", frame, target, task, loss)
 
@@ -76,22 +61,10 @@ NETWORKS = {
     "numbers": lambda folder: table_run(folder, TARGETS, "regression", "MSELoss"),
     "labels": labels_run,
     "pixels": lambda folder: test_pixels.run_on(folder / "scenes"),
-    "reconstruction": test_reconstruction.run.__wrapped__,
     "text_cnn": test_tokens.run_on,
     "transformer": lambda folder: test_tokens.run_on(folder, model="transformer"),
 }
-ESTIMATORS = {
-    "images": lambda folder: estimator_run(RUN.dataset, FOREST, n_estimators=5),
-    "table": lambda folder: vary(estimator_run(ill(folder), FOREST, n_estimators=5), seed=RUN.seed),
-    "even": lambda folder: estimator_run(even(folder), FOREST, n_estimators=5),
-    "number": lambda folder: estimator_run(
-        table_of(folder / "one.csv", NUMBERS, "cost", "regression"), RIDGE
-    ),
-    "numbers": lambda folder: estimator_run(
-        table_of(folder / "both.csv", NUMBERS, TARGETS, "regression"), RIDGE
-    ),
-    "labels": lambda folder: estimator_run(labels_run(folder).dataset, FOREST, n_estimators=5),
-}
+FORESTS = {"images": lambda folder: estimator_run(RUN.dataset, FOREST, n_estimators=5)}
 
 
 @pytest.fixture(scope="module")
@@ -176,50 +149,11 @@ def test_onnx_predicts_what_the_run_does(trained, tmp_path, name):
     assert [file.name for file in tmp_path.iterdir()] == ["model.onnx"]
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", ESTIMATORS)
-def test_an_estimator_predicts_from_inputs_as_they_are(trained, tmp_path, name):
-    skops = pytest.importorskip("skops.io", reason="make soak installs it")
-    predictor, inputs = trained(ESTIMATORS[name])
-    if name == "table":
-        assert np.isnan(inputs).any() and inputs[:, predictor.unseen].any()
-    if name == "even":
-        inputs = in_units(np.arange(60)).astype(np.float32)
-    path = predictor.export(tmp_path / "model.skops")
-    loaded = skops.load(path, trusted=skops.get_untrusted_types(file=path))
-    if name in ("number", "numbers"):
-        found = loaded.predict(inputs).astype(np.float64)
-        assert found.ndim == (1 if name == "number" else 2)
-        assert_same(found.reshape(len(inputs), -1), predictor, inputs)
-    else:
-        # pandas reads tables in float64.
-        given = in_units(np.arange(60)) if name == "even" else inputs
-        found = loaded.predict_proba(given)
-        if name == "labels":
-            found = np.stack([of_label[:, 1] for of_label in found], axis=1)
-        assert np.array_equal(found, predictor.predictions(inputs))
-    with zipfile.ZipFile(path) as archive:
-        assert json.loads(archive.read("allcores.json"))["names"] == predictor.names
-
-
-@pytest.mark.long
-def test_what_skops_cannot_hold_is_told(trained, tmp_path, monkeypatch):
-    pytest.importorskip("skops.io", reason="make soak installs it")
-    predictor, _ = trained(ESTIMATORS["images"])
-    pipeline = make_pipeline(FunctionTransformer(lambda rows: rows), predictor.model.estimator)
-    monkeypatch.setattr(predictor.model, "estimator", pipeline)
-    with pytest.raises(ValueError, match=r"run: skops cannot hold mine \(AttributeError: .*lambda"):
-        predictor.export(tmp_path / "model.skops")
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize(
     ("kind", "name", "message"),
     [
-        (NETWORKS, "model.pt", r"model.pt: expected a name that ends in .pt2, .onnx or .skops"),
-        (NETWORKS, "model.skops", r"mlp is a network; expected a name that ends in .pt2 or .onnx"),
-        (ESTIMATORS, "model.pt2", r"mine is an estimator; expected a name that ends in .skops"),
-        (ESTIMATORS, "model.onnx", r"mine is an estimator; expected a name that ends in .skops"),
+        (NETWORKS, "model.pt", r"model.pt: expected a name that ends in .pt2 or .onnx"),
+        (FORESTS, "model.pt2", r"mine is an estimator; expected a network"),
     ],
 )
 def test_what_a_file_ends_in_decides(trained, tmp_path, kind, name, message):
@@ -228,18 +162,11 @@ def test_what_a_file_ends_in_decides(trained, tmp_path, kind, name, message):
         predictor.export(tmp_path / name)
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "package", "message"),
-    [
-        (NETWORKS, "model.onnx", "onnxscript", "run `pip install onnx onnxscript`"),
-        (ESTIMATORS, "model.skops", "skops", "run `pip install skops`"),
-    ],
-)
-def test_a_missing_package_is_told(trained, tmp_path, monkeypatch, kind, name, package, message):
-    monkeypatch.setitem(sys.modules, package, None)
-    predictor, _ = trained(kind["images"])
-    with pytest.raises(ValueError, match=message):
-        predictor.export(tmp_path / name)
+def test_a_missing_package_is_told(trained, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    predictor, _ = trained(NETWORKS["images"])
+    with pytest.raises(ValueError, match="run `pip install onnx onnxscript`"):
+        predictor.export(tmp_path / "model.onnx")
 
 
 def test_a_network_that_cannot_be_traced_is_told(tmp_path, laboratory):
