@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from allcores_study import programs
 from allcores_study.campaign import commands
 
 if TYPE_CHECKING:
@@ -45,9 +46,12 @@ def main(flags: Namespace) -> None:
         status = Status(ledger)
         if flags.watch:
             status.watch()
-        config_flag = ["--config", *flags.config] if flags.config else []
-        arguments = commands.quoted(*flags.configfile, *config_flag)
-        print(*status.lines(status.look(), arguments), sep="\n")
+        snakefile = programs.PROJECT / "workflow" / "Snakefile"
+
+        def rerun(mark: str) -> str:
+            return commands.again(flags.configfile, flags.config, str(snakefile), [mark])
+
+        print(*status.lines(status.look(), rerun), sep="\n")
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ from pathlib import Path
 from allcores.machine import cores, lean_torch
 from allcores_study.campaign import by_hand
 from allcores_study.config import registry
+from allcores_study.data import preparation
 from allcores_study.records import fingerprint, identity, marks
 from allcores_study.records.results_folder import ResultsFolder
 from allcores_study.records.run_files import METRICS
@@ -75,8 +76,10 @@ def train(file: Path, available: int | None) -> int:
         requests, lost = [chosen(requests[0], ResultsFolder(results), node)], 0
     else:
         requests, lost = all_chosen(requests, ResultsFolder(results))
+    if node == 0:
+        requests = [one for one in requests if not is_trained(one, ResultsFolder(results))]
     if not requests:
-        return 1
+        return 1 if lost else 0
     run = requests[0].run  # those of a job occupy as many cores, and have the same model
     needed = run.cores_on_node
     if available is not None and available < needed and not requests[0].oversubscribe:
@@ -109,6 +112,21 @@ def chosen(request: RunRequest, folder: ResultsFolder, node: int) -> RunRequest:
     label = choosing.choose(request.selection, folder, is_recorded=node == 0)
     print(f"chosen: {label}", flush=True)
     return dataclasses.replace(request, run=request.selection.outer[label])
+
+
+def is_trained(request: RunRequest, folder: ResultsFolder) -> bool:
+    """Return whether a chosen run has the results of what was chosen, before by another choice."""
+    run = request.run
+    record = folder.record(run.path) if request.selection and run.nodes == 1 else None
+    if record is None or request.anew or folder.damaged_file(run.path):
+        return False
+    made_of = identity.made_of(identity.before_data(run), preparation.made_of(run.dataset))
+    is_asked = request.conditions.are_met_by(record.content["conditions"])
+    if not (is_asked and record.is_up_to_date(made_of)):
+        return False
+    print(f"{run.path}: its results are those of what was chosen", flush=True)
+    progress.of_process.end(progress.TRAINED, run.path)
+    return True
 
 
 def all_chosen(requests: list[RunRequest], folder: ResultsFolder) -> tuple[list[RunRequest], int]:

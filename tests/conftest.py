@@ -233,7 +233,6 @@ LONG = {
     "test_adding_a_figure_is_adding_a_file": (),
     "test_a_table_is_learnt_as_well_as_by_scikit_learns_own_network": ("diabetes",),
     "test_a_whole_tree_of_processes_computes_alike": (),
-    "test_what_noise_adds_is_to_be_removed_by_any_number_of_workers": ("ddp",),
     "test_the_times_of_files_decide_nothing": (),
     "test_a_table_follows_its_results_whatever_came_between": (),
     "test_a_program_that_cannot_write_says_so_in_a_line": (),
@@ -246,7 +245,6 @@ LONG = {
     "test_a_client_that_is_ended_takes_its_run_along": ("9",),
     "test_without_a_warm_process_a_run_starts_by_itself": ("dead",),
     "test_workers_that_do_not_wait_for_each_other_stop_after_the_same_step": ("hogwild",),
-    "test_the_best_and_the_worst_are_drawn": ("shape0",),
     "test_loading_by_torch_leaves_no_threads_behind": (),
     "test_any_module_that_can_be_imported_can_be_trained": ("mine.plain:Net", "mine.starred:Net"),
 }

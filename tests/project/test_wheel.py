@@ -29,7 +29,7 @@ IMPORT_ALONE = """
 import sys
 for name in ("allcores_study", "snakemake", "pandas", "yaml", "sklearn", "torchvision"):
     sys.modules[name] = None
-import allcores.backend  # before torch, which asks for it by the entry point
+import allcores.backend
 import allcores, torch
 from allcores.loop import named
 for name in named.names():
@@ -45,12 +45,9 @@ def train(worker):
 
 assert allcores.run(train, workers=2) == [None, None]
 """
-# No import of ours: torch finds the backend by the wheel's entry points.
 BACKEND = """
+import allcores.backend
 import torch.distributed as dist
-from importlib.metadata import entry_points
-(asked_for,) = entry_points(group="torch.distributed.backends", name="shm")
-asked_for.load()()  # as newer versions of torch do
 dist.init_process_group("shm", init_method="tcp://127.0.0.1:0", rank=0, world_size=1)
 print(dist.get_backend())
 """

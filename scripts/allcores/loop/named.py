@@ -66,7 +66,7 @@ def chosen(strategy: str | type[Strategy], options: dict[str, Any], world: World
         ValueError: there is no such strategy or option, or it cannot use these workers.
     """
     known = names()
-    if isinstance(strategy, type) and hasattr(strategy, "create"):
+    if isinstance(strategy, type) and hasattr(strategy, "refusal"):
         _check_numbers(strategy, strategy.__name__, world)
         return strategy
     if not isinstance(strategy, str) or strategy not in known:

@@ -113,7 +113,7 @@ def run(
         )
     if dist.is_initialized():
         raise ValueError("call run() outside of torch.distributed and of another run()")
-    if not _is_seconds(timeout):
+    if not _is_above_0(timeout):
         raise ValueError(f"expected a timeout of more than 0 seconds; found {timeout!r}")
     if workers is None:
         workers = max(1, cores.allowed() // threads) * count_nodes
@@ -157,7 +157,7 @@ def run_workers(
     return [pickle.loads(value) for value in values if value is not None]
 
 
-def _is_seconds(value: Any) -> bool:
+def _is_above_0(value: Any) -> bool:
     """Return whether a value is a number above 0. NaN is not."""
     return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
 
@@ -242,6 +242,8 @@ class Worker:
             ValueError: there is no such strategy or option, or it cannot train this model.
         """
         cls = named.chosen(strategy, options, self.world)
+        if clip_norm is not None and not _is_above_0(clip_norm):
+            raise ValueError(f"clip_norm: found {clip_norm!r}; expected a number above 0")
         if self._shared and self.world.servers:
             raise ValueError("expected one share() in a run with servers, which serve one model")
         mine, of_shared = set(model.parameters()), [one.strategy.module for one in self._shared]
@@ -255,7 +257,7 @@ class Worker:
             raise ValueError(f"strategies exchange dense gradients; found {found}")
         if self.world.size > 1:
             _take_first(model)
-        made = cls.create(model, OptimizerMaker(make_optimizer, clip_norm), self.world, **options)
+        made = cls(model, OptimizerMaker(make_optimizer, clip_norm), self.world, **options)
         _check_optimizer(made)
         saved = restored(made, resume, self.world.servers) if resume else {}
         if self.world.is_server:

@@ -55,10 +55,7 @@ NAME = "shm"
 
 
 def register() -> None:
-    """Register the backend with torch, once.
-
-    If the package is installed, `import torch` calls this through the entry point `torch.backends`.
-    """
+    """Register the backend with torch, once."""
     if dist.is_available() and NAME not in dist.Backend.backend_list:
         dist.Backend.register_backend(NAME, SharedMemoryGroup, devices=["cpu"])
 

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from allcores.parallel.flat import Flat
-    from allcores.parallel.optimizers import OptimizerMaker
     from allcores.parallel.world import World
 
 
@@ -72,6 +71,7 @@ class Strategy:
             every element alone, and weights of one dtype.
         reference: True if it does not compute on the cores. It is then studied once, whatever the
             number of cores.
+        is_plain: True if it applies the gradient as it is, so that networks may be stacked.
         asynchronous: True if its workers do not wait for each other. Its record() then contains the
             staleness of the updates. By default, all others end with the same bits every time,
             resumed or not.
@@ -89,6 +89,7 @@ class Strategy:
     equals_serial: str | None = None
     element_wise = False
     reference = False
+    is_plain = False
     asynchronous = False
 
     def __init__(self, model: nn.Module, optimizer: Any, world: World) -> None:
@@ -96,25 +97,6 @@ class Strategy:
         self.module = self.trained = model
         self.optimizer = optimizer
         self.world = world
-
-    @classmethod
-    def create(
-        cls, model: nn.Module, make_optimizer: OptimizerMaker, world: World, **options: Any
-    ) -> Strategy:
-        """Create the strategy, or Alone if it equals serial training and is the only process.
-
-        So a lone worker pays for no vector of gradients, no bucket and no copy. With options, the
-        strategy itself is created, since they may ask for more.
-        """
-        if cls.is_alone(world.size, options):
-            return Alone(model, make_optimizer, world)
-        return cls(model, make_optimizer, world, **options)
-
-    @classmethod
-    def is_alone(cls, processes: int, options: Any) -> bool:
-        """Return whether create() returns Alone for so many processes."""
-        can_be = cls.equals_serial and not cls.asynchronous and not cls.one_worker
-        return bool(processes == 1 and can_be and not options)
 
     @classmethod
     def refusal(cls, model: nn.Module, **options: Any) -> str | None:
@@ -268,17 +250,6 @@ class Strategy:
         """Return the tensors in the optimizer's state that hold a number per weight."""
         values = [value for state in self.optimizer.state.values() for value in state.values()]
         return [value for value in values if torch.is_tensor(value) and value.dim()]
-
-
-class Alone(Strategy):
-    """Apply the gradient to the weights. Sends nothing."""
-
-    @classmethod
-    def is_alone(cls, processes: int, options: Any) -> bool:
-        return processes == 1
-
-    def __init__(self, model: nn.Module, make_optimizer: OptimizerMaker, world: World) -> None:
-        super().__init__(model, make_optimizer(model.parameters()), world)
 
 
 def shaped_as(parameter: Tensor, value: Any) -> Any:

@@ -27,7 +27,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
-from collections import Counter
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
 
 FOLDERS = {"tables": "table", "figures": "figure"}
 LEAST_COLUMNS, MOST_COLUMNS = 2, 100  # of a table, whose importance is measured
-LEAST_CANDIDATES = 8  # fewer do not show which of their keys mattered
 
 
 @dataclass(frozen=True)
@@ -96,7 +94,6 @@ class Facts:
         drawn: (label, how its candidates were drawn, in words) for each swept model with a
             `sample`.
         base: the baseline with its number of cores: "serial on 1 core".
-        alone: the strategies that compute exactly what serial does if there is one worker.
     """
 
     study: str
@@ -108,7 +105,6 @@ class Facts:
     stratified: str = "stratified "
     drawn: tuple[tuple[str, str], ...] = ()
     base: str = ""
-    alone: tuple[str, ...] = ()
 
     @property
     def metric(self) -> Metric:
@@ -186,9 +182,6 @@ def facts_of(config: dict[str, Any], study: str) -> Facts:
             for label, entry in config.get(WRITTEN, {}).items()
             if sweeps.SAMPLE in entry
         ),
-        alone=tuple(
-            entry.label for entry in grid.strategies(config, settings) if _is_serial_alone(entry)
-        ),
     )
 
 
@@ -200,16 +193,6 @@ def _fewest_cores(config: dict[str, Any], settings: dict[str, Any], baseline: st
         if strategy.label == baseline
     ]
     return "1 core" if min(cores) == 1 else f"{min(cores)} cores"
-
-
-def _is_serial_alone(entry: Entry) -> bool:
-    """Return whether a lone worker of a strategy trains exactly as serial does.
-
-    See strategies.base.Strategy.is_alone().
-    """
-    constants = registry.strategies()[entry.name].constants
-    is_other = constants.get("asynchronous") or constants.get("reference") or entry.options
-    return bool(constants.get("equals_serial")) and not is_other
 
 
 def _is_asynchronous(config: dict[str, Any], settings: dict[str, Any]) -> bool:
@@ -304,14 +287,6 @@ def _has_references(settings: dict[str, Any], key: str) -> bool:
     return any(key in reference for reference in settings.get("references", []))
 
 
-def _is_swept_widely(config: dict[str, Any], settings: dict[str, Any]) -> bool:
-    """Return whether enough candidates of a model differ in several keys to show which matter."""
-    swept = config.get(SWEPT, {})
-    entries = [swept[model] for model in settings["models"] if model in swept]
-    counts = Counter(entry["family"] for entry in entries if len(entry["values"]) > 1)
-    return max(counts.values(), default=0) >= LEAST_CANDIDATES
-
-
 # Condition -> function(config, settings of a study): whether it is met.
 CONDITIONS = {
     "learnable": _is_learnable,
@@ -344,8 +319,6 @@ CONDITIONS = {
     "swept": lambda config, settings: any(
         model in config.get(SWEPT, {}) for model in settings["models"]
     ),
-    "swept_widely": _is_swept_widely,
-    "selects": lambda config, settings: "select" in settings,
     "references": lambda config, settings: _has_references(settings, "seconds"),
     "published_scores": lambda config, settings: _has_references(settings, "score"),
     "against": lambda config, settings: "against" in settings,

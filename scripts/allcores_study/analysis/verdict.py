@@ -181,7 +181,7 @@ def _speeds(frames: dict[str, pd.DataFrame], facts: Facts) -> Iterator[str]:
         if base is None:
             yield f"{names}: speeds are not compared: the baseline {facts.baseline} is missing."
             continue
-        group = comparable(rows, base, facts)
+        group = comparable(rows)
         if len(group) < 2:
             if (rows["note"] == tidy.OTHER_CONDITIONS).any():
                 yield (
@@ -194,7 +194,7 @@ def _speeds(frames: dict[str, pd.DataFrame], facts: Facts) -> Iterator[str]:
         cost = ""
         if fastest.name != base.name and differences is not None:
             cost = _cost(differences, fastest, facts)
-        for_one = _for_one_run(fastest, base, group, left_out(rows, base, facts, fastest))
+        for_one = _for_one_run(fastest, base, group, left_out(rows, fastest))
         yield f"{names}: {for_one}{cost} {_for_many_runs(efficient, base, group)}"
 
 

@@ -159,39 +159,16 @@ def possible(limit: float, metric: Metric) -> str:
     return f"the 95 % interval reaches {metric.points(limit, 1)}"
 
 
-def comparable(group: pd.DataFrame, base: pd.Series, facts: Facts) -> pd.DataFrame:
-    """Return the rows of a model that can be compared with a baseline.
-
-    They were timed under the same conditions, and do not just repeat the baseline's computation.
-    """
-    return group[(group["note"] != tidy.OTHER_CONDITIONS) & ~_repeats(group, base, facts)]
+def comparable(group: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of a model that were timed under the same conditions."""
+    return group[group["note"] != tidy.OTHER_CONDITIONS]
 
 
-def _repeats(group: pd.DataFrame, base: pd.Series, facts: Facts) -> pd.Series:
-    """Return which rows repeat the baseline's computation.
-
-    Each has one worker, which has nobody to exchange with, and as many threads.
-    """
-    if base["strategy"] not in facts.alone or base["workers"] > 1:
-        return pd.Series(False, group.index)
-    is_lone = group["strategy"].isin(facts.alone) & (group["workers"] == 1)
-    return is_lone & (group["threads"] == base["threads"]) & (group.index != base.name)
-
-
-def left_out(group: pd.DataFrame, base: pd.Series, facts: Facts, fastest: pd.Series) -> str:
+def left_out(group: pd.DataFrame, fastest: pd.Series) -> str:
     """Return a remark on rows that were faster than the fastest of comparable(), or ""."""
     faster = group[group["samples_per_second"] > fastest["samples_per_second"]]
-    is_other = faster["note"] == tidy.OTHER_CONDITIONS
-    repeats, others = faster[_repeats(faster, base, facts) & ~is_other], faster[is_other]
-    parts = []
-    if len(repeats):
-        most = repeats.loc[repeats["samples_per_second"].idxmax()]
-        ratio = most["samples_per_second"] / base["samples_per_second"]
-        parts.append(
-            f"{style.setup_text(most)} computes the same as {style.setup_text(base)} and was timed "
-            f"at {ratio:.2f} x, which is how much runs vary"
-        )
-    if len(others):
-        names = comma_separated(style.setup_text(row) for _, row in others.iterrows())
-        parts.append(f"timed under other conditions and left out: {names}")
-    return f" ({'; '.join(parts)})" if parts else ""
+    others = faster[faster["note"] == tidy.OTHER_CONDITIONS]
+    if others.empty:
+        return ""
+    names = comma_separated(style.setup_text(row) for _, row in others.iterrows())
+    return f" (timed under other conditions and left out: {names})"

@@ -19,6 +19,7 @@ import jinja2
 import pandas as pd
 import yaml
 
+from allcores.files import write_text
 from allcores.machine import lifetime
 from allcores_study.analysis import (
     collect,
@@ -175,7 +176,7 @@ def _write_report(study: Study, frames: dict[str, Any], again: str) -> list[str]
         citation=methods.bibtex(frames, study.runs),
         again=again,
     )
-    Path(study.page).write_text(page)
+    write_text(study.page, page)
     return sentences
 
 

@@ -21,19 +21,25 @@ if TYPE_CHECKING:
 CORE_CPUS = "ALLCORES_CORE_CPUS"
 
 
-def again(files: Iterable[str | Path], pairs: Iterable[str], snakefile: str) -> str:
+def again(
+    files: Iterable[str | Path],
+    pairs: Iterable[str],
+    snakefile: str,
+    targets: Iterable[str] = (),
+) -> str:
     """Return the command that rebuilds all of this, from this folder.
 
     Args:
         files: the files that --configfile gave.
         pairs: the KEY=VALUE texts that --config gave.
         snakefile: the one that this invocation uses.
+        targets: files to make; none: all of this.
     """
     words = programs.snakemake().split()
     is_found = any(Path(place, "Snakefile").exists() for place in (".", "workflow"))
     if not is_found and programs.RUN not in os.environ:
         words += ["-s", os.path.relpath(snakefile)]
-    words += ["--cores", "all"]
+    words += ["--cores", "all", *targets]
     # Of a flag that is repeated, Snakemake takes the last.
     for flag, values in (("--configfile", map(os.path.relpath, files)), ("--config", pairs)):
         if given := list(values):

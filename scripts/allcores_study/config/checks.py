@@ -17,6 +17,7 @@ from allcores.options import choices
 from allcores_study import yaml_files
 from allcores_study.config import (
     component,
+    fit,
     grid,
     registry,
     settings,
@@ -40,6 +41,7 @@ REMOVED = {
     "search": "searches were removed; `sample: 60` draws 60 candidates from the lists and ranges",
     "halving": "it was removed; all candidates are trained to the end",
 }
+MOST = 10**18  # larger numbers are hardly meant
 AUTO = "auto"  # was a value of these keys -> what to write instead
 INSTEAD_OF_AUTO = {
     "precision": "fp32 or bf16; `[fp32, bf16]` in a model's entry compares them",
@@ -72,6 +74,7 @@ def findings(
         expanded = sweeps.expanded(settings.with_defaults(config))
         problems = list(_of_names(expanded))
         problems = problems or list(study_checks.of_studies(expanded, cores, nodes, flag))
+        problems = problems or list(fit.choices_that_differ(expanded))
         problems = [(sweeps.original(expanded, path), text) for path, text in problems]
     return located(problems, lines)
 
@@ -117,7 +120,7 @@ def _removed(config: Any) -> Iterator[Problem]:
 
 
 def _check_types(value: Any, path: Keys) -> Iterator[Problem]:
-    """Yield problems for what only YAML has: keys that are not texts, dates, sets."""
+    """Yield problems for keys that are not texts, dates, sets and huge numbers."""
     if isinstance(value, dict):
         for key, child in value.items():
             if isinstance(key, str):
@@ -128,6 +131,8 @@ def _check_types(value: Any, path: Keys) -> Iterator[Problem]:
     elif isinstance(value, list):
         for position, child in enumerate(value):
             yield from _check_types(child, (*path, position))
+    elif isinstance(value, int) and abs(value) >= MOST:
+        yield path, f"found a number of {len(str(value))} digits; expected one below {MOST:g}"
     elif not isinstance(value, str | int | float | None):
         kind = type(value).__name__
         yield (

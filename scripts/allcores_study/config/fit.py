@@ -11,8 +11,8 @@ from allcores_study.config import component, grid, registry, scoring, settings
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from allcores_study.config.candidates import Selection
     from allcores_study.config.component import Component
-    from allcores_study.config.run import Entry
     from allcores_study.yaml_files import Keys, Problem
 
 
@@ -270,7 +270,6 @@ def _check_selection(
         yield (*path, "select"), "conflicts with `train_sizes`; remove one of them"
     if "against" in study:
         yield (*path, "select"), "conflicts with `against`; remove one of them"
-    yield from _check_same_choice(config, path, study)
     inner, folds = study["select"], study["folds"]
     for label in study["datasets"]:
         metadata = _metadata(config, label)
@@ -305,35 +304,21 @@ def _are_enough(metadata: Any, folds: Any) -> bool:
     return folds < metadata.times if metadata.times else folds <= metadata.groups
 
 
-def _check_same_choice(
-    config: dict[str, Any], path: Keys, study: dict[str, Any]
-) -> Iterator[Problem]:
-    """Check that an earlier study with the same runs chooses their candidates in the same way."""
-    for name, other in config["studies"].items():
-        if name == path[-1]:
-            return
-        shared = ("datasets", "models", "schedules", "strategies", "seeds")
-        if (
-            "select" not in other
-            or other["folds"] != study["folds"]
-            or not all({*study[key]} & {*other[key]} for key in shared)
-        ):
-            continue
-        ways = [
-            (one["select"], scoring.metrics_of(one, _datasets(config, one))[0], one["models"])
-            for one in (study, other)
-        ]
-        if ways[0] != ways[1]:
-            yield (
-                (*path, "select"),
-                f"the study {name} chooses between candidates of the same runs by other inner "
-                "folds, another metric or among others; give this study an entry of its own in "
-                "`models`, under another label",
-            )
-
-
-def _datasets(config: dict[str, Any], study: dict[str, Any]) -> list[Entry]:
-    return [grid.labelled(config, "datasets", label) for label in study["datasets"]]
+def choices_that_differ(config: dict[str, Any]) -> Iterator[Problem]:
+    """Yield a problem for each study that makes the choice of an earlier one in another way."""
+    known: dict[str, Selection] = {}
+    for name, study in grid.with_finals(config["studies"]):
+        found = grid.selections_of(config, name, study)[0] if "select" in study else []
+        for one in found:
+            first = known.setdefault(one.path, one)
+            if (first.inner, first.metrics[0]) != (one.inner, one.metrics[0]):
+                yield (
+                    ("studies", name.removesuffix(grid.FINAL), "select"),
+                    f"the study {first.study.removesuffix(grid.FINAL)} chooses between candidates "
+                    "of the same runs by other inner folds, another metric or among others; give "
+                    "this study an entry of its own in `models`, under another label",
+                )
+                break
 
 
 def notes(config: dict[str, Any], name: str) -> Iterator[str]:
@@ -345,7 +330,7 @@ def notes(config: dict[str, Any], name: str) -> Iterator[str]:
             given = registry.model(entry["import"]).supplied - {*grid.model_options(entry)}
             if given:
                 yield (
-                    f"{entry['import']}: its {' and '.join(sorted(given))} will be taken from the "
+                    f"{entry['import']}: its {' and '.join(sorted(given))} are taken from the "
                     "data, unless its entry has keys of these names"
                 )
     for label in study["datasets"]:

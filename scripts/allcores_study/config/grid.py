@@ -142,17 +142,14 @@ def expand(config: dict[str, Any]) -> Table:
     conditions: dict[str, Conditions] = {}
     oversubscribe, alone = set(), set()
     families = {label: entry["family"] for label, entry in config.get(settings.SWEPT, {}).items()}
-    for name, study in _with_finals(config["studies"]):
+    for name, study in with_finals(config["studies"]):
         runs_of_study = {run.path: run for run in _runs_of_study(config, study)}
         studies[name] = list(runs_of_study)
         if "select" in study:
-            swept = [run for run in runs_of_study.values() if run.model.label in families]
-            datasets = [labelled(config, "datasets", label) for label in study["datasets"]]
-            metrics = scoring.metrics_of(study, datasets)
-            chosen, inner = candidates.of_runs(name, swept, study["select"], metrics, families)
-            replaced = {run.path for run in swept}
+            chosen, inner = selections_of(config, name, study)
             first = {one.path: next(iter(one.outer.values())) for one in chosen}
-            others = {path: run for path, run in runs_of_study.items() if path not in replaced}
+            items = runs_of_study.items()
+            others = {path: run for path, run in items if run.model.label not in families}
             studies[name] = [*first, *others]
             selections |= {one.path: one for one in chosen}
             runs_of_study = inner | first | others
@@ -173,7 +170,22 @@ def expand(config: dict[str, Any]) -> Table:
     )
 
 
-def _with_finals(studies: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def selections_of(
+    config: dict[str, Any], name: str, study: dict[str, Any]
+) -> tuple[list[candidates.Selection], dict[str, Run]]:
+    """Return (the Selections of a study with `select`, path -> Run of their inner runs).
+
+    Args:
+        name, study: as with_finals() yields them.
+    """
+    families = {label: entry["family"] for label, entry in config.get(settings.SWEPT, {}).items()}
+    swept = [run for run in _runs_of_study(config, study) if run.model.label in families]
+    datasets = [labelled(config, "datasets", label) for label in study["datasets"]]
+    metrics = scoring.metrics_of(study, datasets)
+    return candidates.of_runs(name, swept, study["select"], metrics, families)
+
+
+def with_finals(studies: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the name and the settings of each study, and after it those of its final runs.
 
     These are one run per dataset, model and schedule: the first strategy, on all samples.

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from allcores_study.yaml_files import Keys, Problem
 
 
+NOT_PLAIN = ("array", "object", "null")  # kinds of values other than texts and numbers
+
+
 def problems(config: Any) -> list[Problem]:
     """Return a problem for each key and value of a config that Config does not allow."""
     try:
@@ -65,6 +68,8 @@ def _unexpected(value: Any, schema: dict[str, Any]) -> str:
 def _with_hint(key: str, others: list[str]) -> str:
     """Return a missing key, with the other key of its entry that is probably meant for it."""
     close = difflib.get_close_matches(key, others, n=1)
+    # "lr" for learning_rate
+    close += [one for one in others if key == "".join(word[:1] for word in one.lower().split("_"))]
     return f"{key} (did you mean it by {close[0]}?)" if close else key
 
 
@@ -128,7 +133,7 @@ def _of_form(schema: dict[str, Any], value: Any) -> dict[str, Any]:
     meant = [
         one
         for one in alternatives(schema)
-        if one.get("type") == kind or (not kind and one.get("type") not in ("array", "object"))
+        if one.get("type") == kind or (not kind and one.get("type") not in NOT_PLAIN)
     ]
     if len(meant) > 1 and kind == "object":  # of models
         meant = [one for one in meant if one["title"].lower() == settings.kind_of_model(value)]
@@ -138,7 +143,7 @@ def _of_form(schema: dict[str, Any], value: Any) -> dict[str, Any]:
 def expected(schema: dict[str, Any]) -> str:
     """Return what a part of the JSON schema allows, in words."""
     if len(alternatives(schema)) > 1:
-        return ", or ".join(map(expected, alternatives(schema)))
+        return ", or ".join(dict.fromkeys(map(expected, alternatives(schema))))
     if "const" in schema:
         return repr(schema["const"])
     kinds = {
@@ -157,5 +162,6 @@ def expected(schema: dict[str, Any]) -> str:
     bounds |= {"maximum": "up to", "exclusiveMaximum": "and below"}
     for key, words in bounds.items():
         if key in schema:
-            text += f" {words} {schema[key]:g}"
+            bound = schema[key]
+            text += f" {words} {bound:g}" if isinstance(bound, float) else f" {words} {bound}"
     return text

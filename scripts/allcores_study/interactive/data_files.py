@@ -102,6 +102,10 @@ def _arrays(data: Any, groups: Any, task: str) -> bytes:
         arrays["groups"] = np.asarray(groups)
     if kinds := {name for name, array in arrays.items() if array.dtype.kind == "O"}:
         raise ValueError(f"data: {', '.join(sorted(kinds))} are objects; expected numbers")
+    if inputs.dtype.kind == "f" and not np.isfinite(inputs).all():
+        first = np.argwhere(~np.isfinite(inputs))[0].tolist()
+        found = inputs[tuple(first)]
+        raise ValueError(f"data: inputs{first} is {found}; expected finite numbers")
     content = io.BytesIO()
     np.savez(content, **arrays)  # type: ignore[arg-type]
     return content.getvalue()

@@ -112,11 +112,7 @@ def _trials(table: Table) -> dict[str, dict[str, Any]]:
             continue
         assert request is not None
         strategies = trials.setdefault(key, request | {"strategies": []})["strategies"]
-        # With a single worker most strategies have no effect: see Strategy.is_alone().
-        constants = registry.strategies()[run.strategy.name].constants
-        has_effect_alone = constants.get("one_worker") or constants.get("asynchronous")
-        is_used = run.processes > 1 or has_effect_alone or run.strategy.options
-        if is_used and run.strategy.to_json() not in strategies:
+        if run.strategy.to_json() not in strategies:
             strategies.append(run.strategy.to_json())
     return trials
 

@@ -108,9 +108,8 @@ def problem(run: Run) -> str | None:
         return "it has several processes or threads"
     if not registry.may_be_stacked(run):
         return "its network is not known to be plain"
-    strategy = registry.strategies()[run.strategy.name].load()
-    if not strategy.is_alone(run.processes, run.strategy.options):
-        return f"{run.strategy.label} is not plain training, even with one worker"
+    if not registry.strategies()[run.strategy.name].constants.get("is_plain"):
+        return f"{run.strategy.label} is not plain training"
     if run.precision != "fp32":
         return "it computes in bf16"
     if run.crop or run.flip or run.augmentation:

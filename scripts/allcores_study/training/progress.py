@@ -116,6 +116,7 @@ def read(file: str | Path) -> dict[str, RunProgress]:
         for line in Path(file).read_text(errors="replace").splitlines():
             with contextlib.suppress(ValueError, TypeError):
                 path, change = json.loads(line)
+                RunProgress(**{"state": BEGUN} | change)  # raises TypeError for other keys
                 changes[path] = changes.get(path, {}) | change
     return {path: RunProgress(**change) for path, change in changes.items() if "state" in change}
 

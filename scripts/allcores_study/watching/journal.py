@@ -148,18 +148,19 @@ def lock(folder: ResultsFolder) -> TextIO:
     """
     file = Path(folder.call_file(LOCK))
     file.parent.mkdir(parents=True, exist_ok=True)
-    held, deadline = file.open("w"), time.monotonic() + PATIENCE
+    held, deadline = file.open("a+"), time.monotonic() + PATIENCE
     while True:
         try:
             files.hold(held, wait=False)
+            held.truncate(0)
+            held.write(f"process {os.getpid()} on {platform.node()}")
+            held.flush()
             return held
         except BlockingIOError:
             if time.monotonic() > deadline:
-                record = read_call(folder)
-                who = f" (process {record.pid} on {record.host})" if record else ""
                 sys.exit(
-                    f"{folder.path}: another invocation is running{who}; run this again when it "
-                    "has ended"
+                    f"{folder.path}: another invocation is running ({file.read_text()}); run this "
+                    "again when it has ended"
                 )
             time.sleep(PATIENCE / 10)
 

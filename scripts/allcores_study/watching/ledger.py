@@ -147,6 +147,13 @@ class Ledger:
             return None
         if self.folder.has(path) and (damaged := self.folder.damaged_file(path)):
             return f"{damaged} is not what the run wrote"
+        if path in self.table.selections:
+            try:
+                Record.read(self.folder.selection(path))
+            except ValueError as error:
+                return str(error)
+            except OSError:  # not chosen yet
+                pass
         return ""
 
     def report(self, study: Study, others: Iterable[str | None]) -> str | None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allcores_study import programs
 from allcores_study.watching import closing, journal, progress_line, state
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from allcores_study.config.grid import Table
     from allcores_study.records.results_folder import ResultsFolder
@@ -33,14 +31,14 @@ class Status:
         runs = state.states(self.table.runs, jobs, self.ledger.check, is_over)
         return state.CallSnapshot(self.table, call, jobs, runs, is_over)
 
-    def lines(self, look: state.CallSnapshot, arguments: str) -> Iterator[str]:
+    def lines(self, look: state.CallSnapshot, rerun: Callable[[str], str]) -> Iterator[str]:
         """Yield lines on all runs, on each running job, and on why jobs failed.
 
         On one machine, each failed run comes with the command that reruns just this one.
 
         Args:
             look: the snapshot to describe.
-            arguments: what follows --configfile in the command.
+            rerun: returns the command that makes a mark.
         """
         yield look.line()
         yield from look.lines_of_jobs()
@@ -54,9 +52,7 @@ class Status:
             if of_job or (job.state == journal.FAILED and not job.runs):
                 yield from ("", *closing.failure(job))
             for path in of_job if is_here else []:
-                mark = self.ledger.run_to_train(path)
-                again = f"{programs.snakemake()} --cores all {mark} --configfile {arguments}"
-                yield f"    rerun: {again}"
+                yield f"    rerun: {rerun(self.ledger.run_to_train(path))}"
 
     def watch(self) -> None:
         """Show the line every second, until no invocation is running and none begins soon."""
@@ -98,8 +94,9 @@ def unused(
             yield f"{place}: {len(gone)} of {len(files)} files, {size / 1e6:,.1f} MB"
         for file in gone if remove else []:
             file.unlink()
-            for empty in itertools.takewhile(lambda place: not any(place.iterdir()), file.parents):
-                empty.rmdir()
+        for inner in sorted(place.rglob("*"), reverse=True) if remove else []:
+            if inner.is_dir() and not any(inner.iterdir()):
+                inner.rmdir()
     what = "removed" if remove else "not asked for by the config; --remove-unused deletes them"
     yield f"{total / 1e6:,.1f} MB {what}" if total else "nothing is unused"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
@@ -55,7 +56,8 @@ def reasons(check: UpToDateCheck, path: str) -> list[str]:
         return [f"data: {error}"] if is_other else []
     then, now = (json.loads(str(of["settings"])) for of in (recorded, expected))
     lines = list(_of_settings(then, now))
-    if recorded["code"] != expected["code"]:
+    alike = dataclasses.replace(run, stacked=then.get("stacked"))  # which decides what is reached
+    if recorded["code"] != fingerprint.of_run(alike):
         lines.append("code: allcores has changed, or a file of yours that the run uses")
     if edited := fingerprint.changed(record.loaded):
         lines.append(f"code: {', '.join(edited)}, loaded by the run")

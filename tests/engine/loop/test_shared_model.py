@@ -226,6 +226,10 @@ def with_sampler(worker):
     list(worker.batches(DataLoader(INPUTS, 4, sampler=sampler)))
 
 
+def uphill(worker):
+    worker.share(torch.nn.Linear(4, 2), adam, "ddp", clip_norm=-1)
+
+
 def one_shape_each(worker):
     worker.share(torch.nn.Linear(4, 2 + worker.rank), adam, "shared_memory")
 
@@ -248,6 +252,7 @@ def one_shape_each(worker):
         (closure, "LBFGS needs more than gradients"),
         (same_model_twice, "expected another model: parameters of this one are already shared"),
         (two_with_servers, "expected one share.* in a run with servers"),
+        (uphill, "clip_norm: found -1; expected a number above 0"),
         (wrong_option, "every of local_sgd: found 0; expected a whole number from 1"),
     ],
 )

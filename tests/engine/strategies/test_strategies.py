@@ -109,7 +109,6 @@ def train_alone(strategy, file, world):
 
 @by_strategy({n: entry for n, entry in ALL.items() if promises(n)} | SYNCHRONOUS | VARIANTS)
 def test_with_one_worker_a_strategy_computes_what_torch_does(tmp_path, strategy):
-    """The strategy itself: a run of one worker would be spared it."""
     run = using(strategy, 1)
     target = partial(train_alone, strategy, tmp_path / "weights")
     launch.run_ranks(target, 1, run.servers, 1)
@@ -305,17 +304,6 @@ def test_an_interrupted_run_ends_with_the_same_bits(laboratory, monkeypatch, str
 
 
 ENDLESS = vary(epochs=100_000)
-
-
-def test_a_lone_worker_pays_for_no_strategy_unless_it_is_told_how():
-    def made(name, workers=1, servers=0, **options):
-        make = registry.strategies()[name].load()
-        world = launch.World(0, workers, servers)
-        make_optimizer = optimizer_maker("SGD", lr=0.1)
-        return type(make.create(torch.nn.Linear(2, 2), make_optimizer, world, **options)).__name__
-
-    assert made("shared_memory") == made("ring") == made("local_sgd") == "Alone"
-    assert made("local_sgd", every=3) == "LocalSGD"
 
 
 def children(pid):

@@ -1,7 +1,5 @@
 """No sentence contradicts its table, whatever is missing, diverged, disturbed or mixed."""
 
-import dataclasses
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,8 +11,6 @@ from test_tables import FACTS, RUNS, made, runs_of
 from test_verdict import compared, packed, read_back, said_first, speeds, with_threads
 
 from allcores_study.analysis import comparison, methods, products, style, tidy, verdict, wording
-
-FACTS_OF_ALL = dataclasses.replace(FACTS, alone=("serial", "ddp"))
 
 
 def test_a_model_that_lacks_runs_is_not_ranked():
@@ -82,32 +78,16 @@ def test_the_fastest_of_the_table_is_named(drawn):
         one["cores"] = one["cores"] | {"contended": contended}
         metrics.append(one)
     speed_table = read_back(
-        products.load("speed_table").table(runs_of(metrics), tidy.epochs(metrics), FACTS_OF_ALL)
+        products.load("speed_table").table(runs_of(metrics), tidy.epochs(metrics), FACTS)
     )
-    text = " ".join(verdict.bottom_line({"speed_table": speed_table}, FACTS_OF_ALL))
+    text = " ".join(verdict.bottom_line({"speed_table": speed_table}, FACTS))
     assert "  " not in text
     top = speed_table.loc[speed_table["speedup"].fillna(0).idxmax()]
     if top["speedup"] > 1 and "speeds are not compared" not in text:
         assert style.setup_text(top) in text
     for name in ("nothing trains a single run faster", "trains a single run fastest"):
         if name in text:
-            assert wording.base_of(speed_table, FACTS_OF_ALL) is not None
-
-
-def test_a_setup_that_only_repeats_the_baseline_is_told_where_it_was_faster():
-    repeat = [made("ddp", 1, fold, 0.8, 9.0) for fold in range(2)]
-    (sentence,) = said_first([*RUNS[:2], *repeat, made("ddp", 2, 0, 0.8, 20.0)])
-    assert "nothing trains a single run faster than serial (ddp computes the same as" in sentence
-    assert "serial and was timed at 1.2" in sentence
-    # A lone accelerator does not: it may be another device.
-    fast = [made("accelerator", 1, fold, 0.8, 1.0) for fold in range(2)]
-    (sentence,) = said_first([*RUNS, *fast])
-    assert "accelerator trains a single run fastest, 10." in sentence
-    # Nor is serial a repeat of two workers.
-    facts = dataclasses.replace(FACTS, baseline="ddp")
-    slow = [made("ddp", 2, fold, 0.8, 30.0) for fold in range(2)]
-    (sentence,) = verdict.bottom_line({"speed_table": read_back(speeds([*slow, *RUNS[:2]]))}, facts)
-    assert "serial trains a single run fastest" in sentence
+            assert wording.base_of(speed_table, FACTS) is not None
 
 
 def test_setups_that_mix_conditions_are_not_compared():
@@ -218,20 +198,6 @@ def test_a_row_of_other_conditions_is_no_proof_of_noise():
     rows = [*map(packed, RUNS), *other]
     (sentence,) = verdict.bottom_line({"speed_table": read_back(speeds(rows))}, FACTS)
     assert "(timed under other conditions and left out: ddp)" in sentence
-    assert "how much runs vary" not in sentence
-
-
-def test_an_accelerator_is_no_repeat_of_serial():
-    config = {"models": {}, "strategies": {}, "datasets": {}}
-    config["studies"] = {"s": {"strategies": ["serial", "accelerator", "ddp"]}}
-    config["studies"]["s"] |= {
-        "datasets": ["digits"],
-        "models": [],
-        "workers": [1],
-        "threads_per_worker": [1],
-        "nodes": [1],
-    }
-    assert products.facts_of(config, "s").alone == ("serial", "ddp")
 
 
 def test_setups_are_compared_on_the_same_folds():

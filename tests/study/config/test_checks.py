@@ -65,6 +65,15 @@ MISTAKES = [
     ("models.lenet.augmentation.flop", True, "unknown key.*mean flip"),
     ("models.lenet.memory_format", "channel_last", "'channel_last'.*mean channels_last"),
     ("models.lenet.epochs", 0, "found 0"),
+    ("models.lenet.epochs", 10**400, "found a number of 401 digits; expected one below"),
+    ("models.lenet", "lenet", "found 'lenet'; expected keys and values$"),
+    (
+        "models.lenet",
+        {"epochs": 2, "batch_size": 8, "optimizer": {"name": "sgd", "learning_rate": 1}},
+        r"lacks lr \(did you mean it by learning_rate\?\)",
+    ),
+    ("datasets.mine", "mine.csv", "found 'mine.csv'; expected keys and values, or nothing"),
+    ("studies.first.seeds", [2**32], "found 4294967296; expected .* up to 4294967295"),
     # Lists of values, to choose from.
     ("models.lenet.batch_size", [], r"found \[\]; expected a value, or a list"),
     ("models.lenet.batch_size", [16, 16], r"found \[16, 16\]; nothing may be listed twice"),
@@ -174,6 +183,11 @@ CONFLICTS = {
     "models: {lenet: {optimizer: {name: adafactor}}}": (
         r"strategies\.2: ring updates each weight separately, which Adafactor of 'lenet'"
     ),
+    # The final runs have one path, whatever the folds.
+    "models: {lenet: {epochs: [1, 2]}}\n"
+    "studies: {first: {select: 2, final: true}, second: {folds: 2, select: 3, final: true}}": (
+        "studies.second.select: the study first chooses between candidates of the same runs by"
+    ),
     "studies: {first: {against: second}, second: {}}": (
         "studies.first.against: 'second' needs `exclusive: true`"
     ),
@@ -210,6 +224,13 @@ def test_what_does_not_go_together_is_one_line_that_says_where(change, line):
     [
         "studies: {first: {threads_per_worker: [2], exclusive: true, oversubscribe: true}}",
         "models: {lenet: {optimizer: {lr: [0.1, 0.2]}}}\nstudies: {first: {select: 2}}",
+        # Other choices: of another model beside one that both train; of other runs.
+        "models: {lenet: {epochs: [1, 2]}, mlp: &mlp {batch_size: 8, epochs: 1, optimizer: {name: "
+        "sgd, lr: 1}}, two: {<<: *mlp, name: mlp, epochs: [1, 2]}}\n"
+        "studies: {first: {models: [lenet, mlp], select: 2}, "
+        "second: {models: [two, mlp], select: 3}}",
+        "models: {lenet: {epochs: [1, 2]}}\nstudies: {first: {workers: [1], select: 2}, "
+        "second: {workers: [1], strategies: [serial], threads_per_worker: [2], select: 3}}",
     ],
 )
 def test_what_goes_together_has_no_finding(change):

@@ -273,9 +273,14 @@ def test_a_choice_that_is_not_what_was_chosen_is_made_again(chosen, how):
 def test_a_lost_inner_run_is_trained_and_chosen_by_again(chosen, tmp_path):
     project = chosen.copied(tmp_path / "copy")
     next(file for file in project.results.rglob("metrics.json") if "_inner" in str(file)).unlink()
+    weights = {file: file.stat().st_mtime_ns for file in project.results.rglob("weights.pt")}
     assert project.planned()["train"] == 2
     assert "2 runs trained" in project.call()
     assert project.planned() == {}
+    # The choice is the same, so what was chosen is not trained again, unless that is asked for.
+    assert weights == {file: file.stat().st_mtime_ns for file in weights}
+    project.call("--forcerun", "train")
+    assert all(weights[file] != file.stat().st_mtime_ns for file in weights)
 
 
 def test_a_report_does_without_a_run_that_is_not_there(chosen, tmp_path, monkeypatch):

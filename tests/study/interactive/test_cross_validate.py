@@ -183,6 +183,10 @@ def test_arrays_tensors_and_classes_of_ones_own(here, monkeypatch):
         ({"schedules": "cosin"}, "^schedules.0: unknown schedule 'cosin'"),
         ({"target": None}, "target: expected the column of the DataFrame to predict; found none"),
         ({"data": 3}, "data: found a int; expected a DataFrame, two arrays"),
+        (
+            {"data": (np.full((48, 2), np.nan), np.arange(48) % 2), "target": None},
+            r"^data: inputs\[0, 0\] is nan; expected finite numbers",
+        ),
         ({"data": "own.csv"}, "data: found 'own.csv'; expected a DataFrame, as pandas reads it"),
         ({"target": ("a", "b")}, "target: found a tuple; expected a column's name"),
         ({"groups": np.arange(48)}, "groups: found a ndarray; expected a column's name"),

@@ -161,7 +161,7 @@ def test_before_a_campaign_each_model_is_tried_out_once(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("part", "choice", "place", "line"),
+    ("part", "entry", "place", "line"),
     [
         ("optimizer", ("SGD", {"nesterov": True}), "models", "Nesterov momentum requires a mom"),
         ("optimizer", ("SGD", {"momentum": -1.0}), "models", "Invalid momentum value"),

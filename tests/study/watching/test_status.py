@@ -220,7 +220,8 @@ def test_of_the_runs_of_a_job_each_has_told_its_own_state(tmp_path):
     noted.end(progress.STOPPED, stopped)
     noted.end(progress.FAILED, failed, "Traceback\nRuntimeError: too much\n")
     with noted.file.open("a") as file:
-        file.write('["' + rest[0])  # a line that is just being written
+        file.write(f'["{begun}", {{"stata": "begun"}}]\n')  # a damaged line
+        file.write('["' + rest[0])  # one that is just being written
     paths = [begun, trained, failed, stopped, *rest]
     shared = journal.JobRecord(
         "train_several", "1 0", journal.RUNNING, now, now, 1, "", "", paths, str(noted.file)
