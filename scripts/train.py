@@ -118,7 +118,7 @@ def is_trained(request: RunRequest, folder: ResultsFolder) -> bool:
     """Return whether a chosen run has the results of what was chosen, before by another choice."""
     run = request.run
     record = folder.record(run.path) if request.selection and run.nodes == 1 else None
-    if record is None or request.anew or folder.damaged_file(run.path):
+    if record is None or request.again or folder.damaged_file(run.path):
         return False
     made_of = identity.made_of(identity.before_data(run), preparation.made_of(run.dataset))
     is_asked = request.conditions.are_met_by(record.content["conditions"])

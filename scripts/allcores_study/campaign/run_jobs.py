@@ -121,7 +121,7 @@ class RunJobs:
             fold_file=data / run.folds_file if run.folds_file else None,
             selection=self.table.selections.get(path),
             metrics=tuple(dict.fromkeys(name for one in selections for name in one.metrics)),
-            anew=self.is_forced,
+            again=self.is_forced,
             conditions=self.table.conditions[path],
             cores_of_call=self.cores,
             oversubscribe=path in self.table.oversubscribe,

@@ -35,7 +35,7 @@ class RunRequest:
         selection: of a chosen run: what to choose before it is trained; `run` stands in.
         metrics: of an inner run: the metrics by which candidates are compared. It leaves
             no other file than metrics.json.
-        anew: of a chosen run: train it even if its results are those of what is chosen.
+        again: of a chosen run: train it even if its results are those of what is chosen.
         conditions: what is scored and how it is measured.
         cores_of_call: number of cores onto which Snakemake packs the runs of this invocation; None:
             the cores that this process may use.
@@ -54,7 +54,7 @@ class RunRequest:
     fold_file: Path | None = None
     selection: Selection | None = None
     metrics: tuple[str, ...] = ()
-    anew: bool = False
+    again: bool = False
     conditions: Conditions = field(default_factory=Conditions)
     cores_of_call: int | None = None
     oversubscribe: bool = False
