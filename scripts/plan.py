@@ -51,7 +51,7 @@ def main(flags: Namespace) -> None:
     notes = [note for study in table.reported for note in fit.notes(config, study)]
     for note in (*notes, *preflight.notes_on_bf16(table, folder.tried_out)):
         print(f"NOTE: {note}")
-    estimates = Estimates(table, folder, is_forked=True)
+    estimates = Estimates(table, folder, is_forked=True, cores=flags.cores)
     print(*plan.lines(estimates, config, flags.cores, flags.memory_mb), sep="\n")
     print("Times are for training and scoring; preparing data and making reports come on top.")
 

@@ -1,4 +1,4 @@
-"""Write the results of a study: tidy CSV files, tables, figures and a report page."""
+"""Write the results of a study: tidy CSVs, tables, figures, a report page and final models."""
 
 import argparse
 import functools
@@ -30,9 +30,7 @@ if __name__ == "__main__":
     )
     add("--study", required=True, metavar="NAME", help="name of a study in the config")
     add("--again", required=True, metavar="COMMAND", help="command to show, which rebuilds this")
-    add("--cores", type=int, default=1, metavar="N", help="number of figures drawn at once")
     add("--without-missing", action="store_true", help="leave out runs without results")
-    add("--final", action="store_true", help="gather the final models instead")
     marks.add_flag(add)
     flags = parser.parse_args()
     try:
@@ -41,12 +39,12 @@ if __name__ == "__main__":
         table = grid.expand(config)
         if flags.without_missing:
             table = folder.without_missing(table)
-        if flags.final:
-            final_models.write(final_models.FinalModels(config, table, folder, flags.study))
-        else:
-            study = Study(config, table, folder, flags.study)
-            of_columns = functools.partial(importance.of_best, study)
-            writing.write(study, flags.again, of_columns, flags.cores)
+        study = Study(config, table, folder, flags.study)
+        made_of = study.made_of  # before loading a user's metric, which may change sys.path
+        of_columns = functools.partial(importance.of_best, study)
+        writing.write(study, flags.again, of_columns)
+        final_models.write(study)
+        study.write_made(made_of)
         marks.put_all(flags.mark)
     except json.JSONDecodeError as error:
         sys.exit(f"report.py: {flags.config}: not JSON: {error}")

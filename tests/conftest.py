@@ -59,7 +59,7 @@ ENVIRONMENT = {
 
 RUN = Run(
     # 53 training samples: no batch size or number of workers divides them.
-    dataset=Entry("tiny", "synthetic", {"count": 53, "test": 20, "size": 8, "classes": 3}),
+    dataset=Entry("tiny", "fake", {"count": 53, "test": 20, "size": 8, "classes": 3}),
     model=Entry("mlp", "mlp", {"hidden": [7]}),
     optimizer=Entry("SGD", "SGD", {"lr": 0.05, "momentum": 0.9}),
     loss=Entry("CrossEntropyLoss", "CrossEntropyLoss", {}),

@@ -30,10 +30,10 @@ def whole(path: str | Path) -> Iterator[Path]:
     part = Path(f"{path}.part")
     try:
         yield part
+        replace(part, path)
     except OSError:  # such as a full disk
         part.unlink(missing_ok=True)
         raise
-    replace(part, path)
 
 
 def write_text(path: str | Path, text: str) -> None:

@@ -57,7 +57,7 @@ def study(runs, is_shared=False):
     many = {"datasets": ["tiny"], "folds": "test", "models": ["lenet"], "strategies": ["serial"]}
     return {
         "models": {"lenet": lenet},
-        "datasets": {"tiny": {"name": "synthetic", "count": 60, "test": 20, "size": 32}},
+        "datasets": {"tiny": {"name": "fake", "count": 60, "test": 20, "size": 32}},
         "studies": {"many": many | {"schedules": ["constant"], "seeds": list(range(runs))}},
         "precision": "fp32",
         "memory_format": "contiguous",

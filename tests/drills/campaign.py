@@ -39,7 +39,7 @@ datasets:
   masks: {name: npz, path: masks.npz, task: segmentation}
   again: {name: npz, path: again.npz, task: regression}
   labels: {name: npz, path: labels.npz, task: multilabel}
-  tiny: {name: synthetic, count: 200, test: 0, size: 8, classes: 3}
+  tiny: {name: fake, count: 200, test: 0, size: 8, classes: 3}
   costs: {name: table, path: costs.csv, target: cost, task: regression, time: day}
 strategies:
   servers: {name: parameter_server, servers: 2}

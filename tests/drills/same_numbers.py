@@ -26,7 +26,7 @@ models:
   plain: {name: lenet, batch_size: 16, epochs: 3, optimizer: {name: adamw, lr: 0.001},
           precision: fp32, memory_format: contiguous}
 datasets:
-  made: {name: synthetic, count: 203, test: 50, size: 16}
+  made: {name: fake, count: 203, test: 50, size: 16}
 strategies:
   accelerator: {device: cpu}
 studies:

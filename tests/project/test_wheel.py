@@ -18,7 +18,7 @@ STUDY = """
 models:
   mlp: {hidden: [8], batch_size: 16, epochs: 1, optimizer: {name: sgd, lr: 0.05}}
 datasets:
-  tiny: {name: synthetic, count: 40, test: 0, size: 8, classes: 2}
+  tiny: {name: fake, count: 40, test: 0, size: 8, classes: 2}
 studies:
   first: {datasets: [tiny], folds: 2, models: [mlp]}
 precision: fp32

@@ -9,7 +9,7 @@ EVERYTHING = """
 models:
   mlp: {hidden: [16], batch_size: 16, epochs: 2, optimizer: {name: sgd, lr: 0.05}}
 datasets:
-  tiny: {name: synthetic, count: 60, test: 20, size: 8, classes: 3}
+  tiny: {name: fake, count: 60, test: 20, size: 8, classes: 3}
 studies:
   alone:
     datasets: [tiny]

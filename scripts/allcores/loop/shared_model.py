@@ -148,6 +148,12 @@ class _Front(torch.optim.Optimizer):
     def zero_grad(self, set_to_none: bool = True) -> None:
         self.shared.zero_grad()
 
+    def state_dict(self) -> dict[str, Any]:
+        raise ValueError("the strategy has the optimizer's state: call save() of the shared model")
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        raise ValueError("the strategy has the optimizer's state: call share(..., resume=FILE)")
+
 
 def _sum_of_bytes(weights: Any) -> int:
     return int(weights.detach().contiguous().view(-1).view(torch.uint8).sum(dtype=torch.int64))

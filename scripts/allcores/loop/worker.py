@@ -41,7 +41,7 @@ import torch.distributed as dist
 from allcores.loop import named
 from allcores.loop.parts import parts
 from allcores.loop.shared_model import SharedModel, pickled, restored
-from allcores.machine import cores, leases
+from allcores.machine import allocator, cores, leases
 from allcores.parallel import launch, nodes
 from allcores.parallel.combining import is_moved_here
 from allcores.parallel.failures import RankFailedError
@@ -265,6 +265,7 @@ class Worker:
             raise _ServedError
         self.world.clock.beat("compute")
         self._shared.append(SharedModel(made, self.world, saved))
+        allocator.keep_freed_memory()  # now that all is set up
         return self._shared[-1]
 
     def batches(

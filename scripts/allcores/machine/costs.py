@@ -66,6 +66,14 @@ def duration(seconds: float) -> str:
     return f"{hours:,} h {minutes:02d} min"
 
 
+def core_time(core_seconds: float) -> str:
+    """Return core-seconds in words: "36 core-seconds", "0.25 core-hours", "120 core-hours"."""
+    hours = core_seconds / 3600
+    if hours < 0.1:
+        return f"{core_seconds:.0f} core-seconds"
+    return f"{hours:.2g} core-hours" if hours < 10 else f"{hours:,.0f} core-hours"
+
+
 def program_start(pid: int | str) -> float:
     """Return when the program of a process was started, in seconds since 1970, to a hundredth.
 

@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable
 from functools import partial
 from multiprocessing import get_context
+from types import FrameType
 from typing import Any
 
 import torch
@@ -152,9 +153,13 @@ def _run_rank(
     nodes.close()  # its connections are for the launcher only
     if world.pins:
         os.sched_setaffinity(0, world.pins)
-    # The parent also gets these signals, and ends the run.
     for number in signals_to_stop():
-        signal.signal(number, signal.SIG_IGN)
+        signal.signal(number, _leave_to_parent)
+    os.register_at_fork(
+        before=partial(signal.pthread_sigmask, signal.SIG_BLOCK, signals_to_stop()),
+        after_in_parent=partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, signals_to_stop()),
+        after_in_child=_heed_signals,
+    )
     try:
         torch.set_num_threads(world.threads)
         world.join(rendezvous)
@@ -168,6 +173,21 @@ def _run_rank(
         _fail(report, f"{type(error).__name__}: {error}")
     except BaseException:
         _fail(report, traceback.format_exc())
+
+
+def _leave_to_parent(number: int, frame: FrameType | None) -> None:
+    """Do nothing: the parent also gets the signal, and ends the run.
+
+    Unlike SIG_IGN, programs that a rank starts do not inherit this.
+    """
+
+
+def _heed_signals() -> None:
+    """End a process that a rank forks when it is told to, as usual."""
+    for number in signals_to_stop():
+        signal.signal(number, signal.SIG_DFL)
+    # Blocked while it was forked, since Python drops what comes then.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals_to_stop())
 
 
 def _fail(report: Any, cause: str | DivergedError) -> None:

@@ -146,7 +146,7 @@ def _of_pixels(true: np.ndarray, predicted: np.ndarray) -> dict[str, Any]:
 
 @metric(title="R²", targets=("numbers",), bounds=(None, 1))
 def r2(true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray | None) -> float:
-    return sklearn_metrics.r2_score(true, predicted) if np.ptp(true) else math.nan
+    return sklearn_metrics.r2_score(true, predicted) if np.ptp(true, axis=0).all() else math.nan
 
 
 @metric(title="RMSE", targets=("numbers",), less_is_better=True, bounds=(0, None))

@@ -8,7 +8,7 @@ A file describes its product in literals, so that adding a product changes no ot
 * ORDER: a unique number, the position in the report, and in the verdict if there are sentences.
 * LEADING: the rank among products that may open the report; the first three do.
 * table(...) -> DataFrame, or figure(...) -> Figure.
-* COMPARED, for tables, optional: the columns shown at first, with the settings that differ.
+* COMPARED, for tables, optional: the columns that the page shows, with the settings that differ.
 * NUMBERS and OTHERS, for tables, optional: the formats of columns that wording.NUMBERS lacks.
 * sentences(...) -> iterable of str, optional: sentences for the verdict.
 
@@ -73,8 +73,8 @@ class Product:
 
     @property
     def files(self) -> list[str]:
-        """The names of its files; a report shows the first."""
-        suffixes = ("html", "csv") if self.kind == "table" else ("png", "svg")
+        """The names of its files."""
+        suffixes = ("csv",) if self.kind == "table" else ("png", "svg")
         return [f"{self.name}.{suffix}" for suffix in suffixes]
 
 
@@ -201,11 +201,6 @@ def _is_asynchronous(config: dict[str, Any], settings: dict[str, Any]) -> bool:
     return any(_constant(components, entry, "asynchronous", False) for entry in entries)
 
 
-def _is_learnable(config: dict[str, Any], settings: dict[str, Any]) -> bool:
-    """Return whether the targets of one of its datasets depend on the inputs."""
-    return any(_constants_of_datasets(config, settings, "LEARNABLE", True))
-
-
 def _constants_of_datasets(
     config: dict[str, Any], settings: dict[str, Any], constant: str, default: bool
 ) -> list[Any]:
@@ -214,20 +209,13 @@ def _constants_of_datasets(
     return [_constant(components, entry, constant, default) for entry in entries]
 
 
-def _is_of_classes(config: dict[str, Any], settings: dict[str, Any]) -> bool:
-    """Return whether classes are predicted that depend on the inputs."""
-    return _is_learnable(config, settings) and _targets(config, settings) == "classes"
-
-
 def _has_several_columns(config: dict[str, Any], settings: dict[str, Any]) -> bool:
     """Return whether a dataset is a table with columns of which some may matter more."""
     has_columns = _constants_of_datasets(config, settings, "HAS_COLUMNS", False)
     entries = [grid.labelled(config, "datasets", label) for label in settings["datasets"]]
     tables = [entry for entry, has in zip(entries, has_columns, strict=True) if has]
     counts = [metadata and metadata.columns for metadata in map(registry.metadata, tables)]
-    return _is_learnable(config, settings) and any(
-        count is None or LEAST_COLUMNS <= count <= MOST_COLUMNS for count in counts
-    )
+    return any(count is None or LEAST_COLUMNS <= count <= MOST_COLUMNS for count in counts)
 
 
 def _is_of_several_numbers(config: dict[str, Any], settings: dict[str, Any]) -> bool:
@@ -274,7 +262,7 @@ def _has_several_models(config: dict[str, Any], settings: dict[str, Any]) -> boo
     models = settings["models"]
     if "select" in settings:  # the candidates of a sweep are one model
         models = {sweeps.family_of(config, label) for label in models}
-    return _is_learnable(config, settings) and len(models) * len(schedules) > 1
+    return len(models) * len(schedules) > 1
 
 
 def _has_networks(config: dict[str, Any], settings: dict[str, Any]) -> bool:
@@ -289,19 +277,18 @@ def _has_references(settings: dict[str, Any], key: str) -> bool:
 
 # Condition -> function(config, settings of a study): whether it is met.
 CONDITIONS = {
-    "learnable": _is_learnable,
     "columns": lambda config, settings: any(
         _constants_of_datasets(config, settings, "HAS_COLUMNS", False)
     ),
     "several_columns": _has_several_columns,
     "networks": _has_networks,
-    "classes": _is_of_classes,
-    "labels": lambda config, settings: _targets(config, settings) == "labels",
-    "pixels": lambda config, settings: _targets(config, settings) == "pixels",
-    "groups": lambda config, settings: (
-        _has_groups(config, settings) and _is_learnable(config, settings)
+    "classes": lambda config, settings: _targets(config, settings) == "classes",
+    "several_outputs": lambda config, settings: (
+        _targets(config, settings) in ("labels", "pixels")
+        or _is_of_several_numbers(config, settings)
     ),
-    "several_numbers": _is_of_several_numbers,
+    "pixels": lambda config, settings: _targets(config, settings) == "pixels",
+    "groups": _has_groups,
     "numbers": lambda config, settings: _targets(config, settings) == "numbers",
     "asynchronous": _is_asynchronous,
     "several_setups": _has_several_setups,

@@ -17,6 +17,8 @@ from allcores_study.config.run import digest
 from allcores_study.data import storage
 from allcores_study.records import fingerprint
 from allcores_study.records.identity import Record
+from allcores_study.records.results_folder import FINAL_FOLDER, FINAL_MODELS
+from allcores_study.records.run_files import METRICS, WEIGHTS
 
 if TYPE_CHECKING:
     from allcores_study.config.grid import Table
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 # The file that records what the others were made of.
 MADE = "made.json"
 VERDICT = "verdict.txt"  # a sentence per line, the answer first
+FINAL_FILES = (METRICS, WEIGHTS)  # of each final model
 # Prefix for the CSVs of the study that this one is compared with.
 OTHER = "against_"
 TIDY = (
@@ -71,11 +74,6 @@ class Study:
         self.facts = products.facts_of(config, name)
 
     @property
-    def listed_as(self) -> str:
-        """The name under which a Table has its runs."""
-        return self.name
-
-    @property
     def place(self) -> str:
         return self.folder.study(self.name)
 
@@ -86,7 +84,22 @@ class Study:
 
     @property
     def paths(self) -> list[str]:
-        return self.table.studies[self.listed_as]
+        return self.table.studies[self.name]
+
+    @property
+    def final_paths(self) -> list[str]:
+        """The paths of its final runs."""
+        return self.table.studies.get(f"{self.name}{grid.FINAL}", [])
+
+    @property
+    def final_runs(self) -> list[Run]:
+        """Its final runs; chosen ones have the settings of the candidate that was chosen."""
+        return [self.folder.run_at(self.table, path) for path in self.final_paths]
+
+    @property
+    def final_place(self) -> str:
+        """The folder of its final models."""
+        return f"{self.place}/{FINAL_FOLDER}"
 
     @property
     def selects(self) -> bool:
@@ -100,7 +113,7 @@ class Study:
     @property
     def missing(self) -> list[str]:
         """Paths of failed runs, if the invocation continues without them."""
-        return self.table.missing.get(self.listed_as, [])
+        return self.table.missing.get(self.name, [])
 
     @property
     def config_part(self) -> dict[str, Any]:
@@ -183,6 +196,12 @@ class Study:
     def files(self) -> list[str]:
         """All files of the study."""
         names = [VERDICT, MADE]
+        if self.final_paths:
+            folders = map(folder_of_final, self.table.of(f"{self.name}{grid.FINAL}"))
+            names += [
+                FINAL_MODELS,
+                *(f"{FINAL_FOLDER}/{folder}/{file}" for folder in folders for file in FINAL_FILES),
+            ]
         others = [f"{self.place}/{name}" for name in names]
         return [*self.tidy.values(), self.page, *self.beside_page, *others]
 
@@ -195,9 +214,10 @@ class Study:
     @property
     def made_of(self) -> str:
         """A digest of everything that decides the content of these files."""
-        chosen = [path for path in self.paths if path in self.table.selections]
+        paths = [*self.paths, *self.final_paths]
+        chosen = [path for path in paths if path in self.table.selections]
         read = [*map(self.folder.selection, chosen), *self.csvs_of_other.values()]
-        results = self.folder.digests_of_results(self.paths)
+        results = self.folder.digests_of_results(paths)
         parts = [self.known, results, {file: self._digest(file) for file in read}]
         return digest(json.dumps(parts, sort_keys=True))
 
@@ -208,12 +228,14 @@ class Study:
         modules = (*(product.module for product in self.products), *sorted(metric_modules))
         code = fingerprint.of_script("report", *modules)
         names = [product.name for product in self.products]
-        runs = self.table.studies.get(self.listed_as, [])
+        runs = [*self.table.studies.get(self.name, []), *self.final_paths]
         parts = [code, _templates(), repr(self.facts), names, self.missing, runs, self.config_part]
         return digest(json.dumps(parts, sort_keys=True))
 
     def _digest(self, file: str | Path) -> str | None:
         """Return the digest of a file; None: the file does not exist."""
+        if Path(file).name == METRICS:  # of a final model
+            return sha256(file) if Path(file).is_file() else None
         return self.folder.digests.of(file) if Path(file).is_file() else None
 
     def write_made(self, made_of: str) -> None:
@@ -239,6 +261,11 @@ class Study:
             or set(record.files) | {MADE} != names
             or record.damaged_file(self.place, self._digest) is not None
         )
+
+
+def folder_of_final(run: Run) -> str:
+    """Return the folder of a final run's model, relative to that of the final models."""
+    return f"{run.dataset.label}/{run.model.label}/{run.schedule.label}"
 
 
 def log_of_failure(folder: ResultsFolder, run: Run) -> str | None:

@@ -23,7 +23,7 @@ RUN = [*SETTINGS, *REPEAT]
 # Columns with labels from the config or the dataset, read as texts.
 LABELS = [
     *("dataset", "model", "schedule", "strategy", "train_size", "split"),
-    *("class", "true", "predicted", "column", "category"),
+    *("class", "output", "true", "predicted", "column", "category"),
 ]
 # Prefix of columns with the name of a class.
 CLASS = "class "
@@ -229,6 +229,22 @@ def conditions(runs: pd.DataFrame) -> list[str]:
             alone, runs["machine_processor"], runs["machine_torch"], strict=True
         )
     ]
+
+
+def of_first_and_best(frame: pd.DataFrame, right: pd.Series, samples: pd.Series) -> pd.DataFrame:
+    """Return the rows of the first model and of the most accurate one on each dataset.
+
+    Args:
+        frame: has model, dataset and train_size.
+        right, samples: how many samples each row stands for, and how many of them are right.
+    """
+    counts = {"right": np.asarray(right), "samples_of_row": np.asarray(samples)}
+    shown = []
+    for _, group in frame.assign(**counts).groupby(["dataset", "train_size"], sort=False):
+        sums = group.groupby("model")[[*counts]].sum()
+        names = {group["model"].iloc[0], (sums["right"] / sums["samples_of_row"]).idxmax()}
+        shown.append(group[group["model"].isin(names)].drop(columns=[*counts]))
+    return pd.concat(shown)
 
 
 def without_warm_up(epochs: pd.DataFrame) -> pd.DataFrame:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-import os
 import re
-import shutil
 import time
+import traceback
 from collections.abc import Callable, Iterable
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from html import escape
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +15,6 @@ import pandas as pd
 import yaml
 
 from allcores.files import write_text
-from allcores.machine import lifetime
 from allcores_study.analysis import (
     collect,
     head,
@@ -33,7 +27,6 @@ from allcores_study.analysis import (
 )
 from allcores_study.analysis.selection import SWEPT_COLUMN
 from allcores_study.analysis.study import VERDICT
-from allcores_study.records.results_folder import FINAL_MODELS
 
 if TYPE_CHECKING:
     from allcores_study.analysis.products import Facts, Product
@@ -44,6 +37,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 # The page opens with at most LEAD sentences and LEADING figures or tables. UNFOLDED further figures
 # are shown, the others are folded.
 LEAD, LEADING, UNFOLDED = 4, 3, 7
+LONGEST = 300  # characters of the reason why a figure was not drawn
 # reStructuredText markup in captions -> HTML element.
 MARKUP = {r"``(.+?)``": "code", r"\*\*(.+?)\*\*": "b", r"\*(.+?)\*": "i"}
 
@@ -52,14 +46,12 @@ def write(
     study: Study,
     again: str,
     importance: Callable[[dict[str, Any]], pd.DataFrame],
-    cores: int = 1,
 ) -> None:
     """Write all files of a study: tidy CSVs, tables, figures, and a page that shows them.
 
     Args:
         again: the command that rebuilds all of this, for the page.
         importance: makes the tidy CSV of that name from the others; it loads trained models.
-        cores: how many figures to draw at once.
 
     Raises:
         ValueError: a result is damaged, or belongs to another run than the config's.
@@ -67,7 +59,6 @@ def write(
     """
     folder = Path(study.place)
     folder.mkdir(parents=True, exist_ok=True)
-    made_of = study.made_of  # before loading a user's metric, which may change sys.path
     frames = collect.of_study(study)
     frames["importance"] = importance(frames)
     predictions, datasets = frames.pop("predictions"), frames.pop("datasets")
@@ -79,65 +70,34 @@ def write(
     for product in study.products:
         if product.kind == "table":
             frames[product.name] = _write_table(product, frames, folder)
-    figures = [product for product in study.products if product.kind == "figure"]
-    _write_figures(figures, frames, folder, cores)
+    for product in study.products:
+        if product.kind == "figure":
+            _write_figure(product, frames, folder)
     sentences = _write_report(study, frames, again)
     print(*sentences, sep="\n")
     (folder / VERDICT).write_text("".join(f"{sentence}\n" for sentence in sentences))
-    study.write_made(made_of)
-    if not study.config["studies"][study.name].get("final"):
-        shutil.rmtree((folder / FINAL_MODELS).parent, ignore_errors=True)  # of an earlier config
 
 
 def _write_table(product: Product, frames: dict[str, Any], folder: Path) -> pd.DataFrame:
-    """Write a table as CSV and HTML, and return it as read from the CSV."""
+    """Write a table as CSV, and return it as read from there."""
     table = products.load(product.name).table(**{name: frames[name] for name in product.inputs})
-    stem = folder / product.name
-    table.to_csv(f"{stem}.csv", index=False)
-    Path(f"{stem}.html").write_text(of_table(product, table, frames["facts"]))
-    return tidy.read(f"{stem}.csv")
+    file = folder / f"{product.name}.csv"
+    table.to_csv(file, index=False)
+    return tidy.read(file)
 
 
-def _write_figures(
-    figures: list[Product], frames: dict[str, Any], folder: Path, cores: int
-) -> None:
-    """Write figures as PNG and SVG, in `cores` processes forked from this one.
-
-    Raises:
-        ValueError: one of these processes was killed.
-    """
-    for product in figures:  # in this process, so that fingerprint.loaded() sees the imports
-        products.load(product.name)
-    # Forked processes inherit the frames; as arguments of tasks they would be pickled.
-    forked = get_context("fork"), _keep, (frames, folder, os.getpid())
-    figures = figures[::-1]  # the last ones take longest
-    try:
-        with ProcessPoolExecutor(cores, *forked) as pool:
-            for product, seconds in zip(figures, pool.map(_write_figure, figures), strict=True):
-                print(f"{seconds:5.2f} s  {product.name}", flush=True)
-    except BrokenProcessPool:
-        raise ValueError(
-            "a process that drew figures was killed; it may have run out of memory"
-        ) from None
-
-
-DRAWN: dict[str, Any] = {}  # the frames and the folder, in a process that draws
-
-
-def _keep(frames: dict[str, Any], folder: Path, parent: int) -> None:
-    """Keep the frames for the figures that this process draws."""
-    lifetime.die_with_parent(parent)
-    DRAWN.update(frames=frames, folder=folder)
-
-
-def _write_figure(product: Product) -> float:
-    """Write a figure as PNG and SVG, and return the seconds it took."""
+def _write_figure(product: Product, frames: dict[str, Any], folder: Path) -> None:
+    """Write a figure as PNG and SVG; if it cannot be drawn, with the reason in its place."""
     began = time.perf_counter()
-    inputs = {name: DRAWN["frames"][name] for name in product.inputs}
+    inputs = {name: frames[name] for name in product.inputs}
     is_empty = next(iter(inputs.values())).empty
-    figure = style.empty() if is_empty else products.load(product.name).figure(**inputs)
-    style.save(figure, DRAWN["folder"] / product.name)
-    return time.perf_counter() - began
+    try:
+        figure = style.empty() if is_empty else products.load(product.name).figure(**inputs)
+    except Exception as error:  # the rest of the report is worth reading
+        traceback.print_exc()
+        figure = style.empty(f"not drawn: {type(error).__name__}: {error}"[:LONGEST])
+    style.save(figure, folder / product.name)
+    print(f"{time.perf_counter() - began:5.2f} s  {product.name}", flush=True)
 
 
 def _write_report(study: Study, frames: dict[str, Any], again: str) -> list[str]:
@@ -160,8 +120,7 @@ def _write_report(study: Study, frames: dict[str, Any], again: str) -> list[str]
     figures = [block for block in others if "svg" in block]
     for block in figures[UNFOLDED:]:
         block["is_folded"] = True
-    page = _page(
-        "report",
+    page = page_of(
         title=facts.study,
         head=head.facts(frames["runs"], frames["candidates"], frames["missing"], study.infos),
         lead=list(map(_in_html, lead)),
@@ -213,41 +172,27 @@ def _blocks(
 
 
 def described(product: Product, facts: Facts) -> dict[str, Any]:
-    """Return the title, section and caption of a product, for a page.
-
-    For a paper, there are also a label that no other study has, and the first sentence of the
-    caption.
-    """
+    """Return the title, section and caption of a product, for the page."""
     plain = facts.filled(product.caption)
-    plain = plain[0].upper() + plain[1:]
-    caption, paper = escape(plain, quote=False), re.split(r"[.;:] ", plain, maxsplit=1)[0]
+    caption = escape(plain[0].upper() + plain[1:], quote=False)
     for markup, tag in MARKUP.items():
         caption = re.sub(markup, rf"<{tag}>\1</{tag}>", caption)
-        paper = re.sub(markup, r"\1", paper)
-    label = re.sub(r"[^\w-]+", "-", f"{facts.study}-{product.name.replace('_', '-')}")
     keys = ("name", "title", "section", "order", "leading")
-    described = {key: getattr(product, key) for key in keys}
-    return described | {"caption": caption, "label": label, "paper": paper.rstrip(".")}
+    return {key: getattr(product, key) for key in keys} | {"caption": caption}
 
 
-def sheet(
-    product: Product, frame: pd.DataFrame, facts: Facts, is_whole: bool = False
-) -> dict[str, Any]:
-    """Return the argument of the templates' macro `sheet`: a table with its title and caption.
-
-    Args:
-        is_whole: show all columns at first, not only those in which rows are compared.
-    """
+def sheet(product: Product, frame: pd.DataFrame, facts: Facts) -> dict[str, Any]:
+    """Return the argument of the template's macro `sheet`: a table with its title and caption."""
     module = products.load(product.name)
     compared = getattr(module, "COMPARED", None)
-    if compared and not is_whole:
+    if compared:
         compared += tuple(metric.name for metric in facts.metrics)
         swept = [name for name in frame if name.startswith(SWEPT_COLUMN)]
         compared += tuple(tidy.varying(frame, swept))
     own, others = getattr(module, "NUMBERS", {}), getattr(module, "OTHERS", wording.OTHERS)
     formats = wording.formats(frame, facts.metrics, own, others)
     titles = {metric.name: metric.title for metric in facts.metrics}
-    return described(product, facts) | cells(frame, formats, None if is_whole else compared, titles)
+    return described(product, facts) | cells(frame, formats, compared, titles)
 
 
 def cells(
@@ -261,21 +206,18 @@ def cells(
     Args:
         formats: column -> wording.Number; other columns are texts. Missing values become empty
             cells.
-        compared: columns to show at first, in addition to the settings in which the rows differ;
-            None: all.
+        compared: columns to show, in addition to the settings in which the rows differ; None: all.
         titles: column -> its heading, where that is not its name.
     """
     same = [name for name in tidy.SETTINGS if name in frame and frame[name].nunique() == 1]
     shared = ", ".join(f"{name.replace('_', ' ')}: {frame[name].iloc[0]}" for name in same)
-    shown = frame.drop(columns=same)
-    first = [*shown] if compared is None else [*tidy.SETTINGS, *compared]
+    kept = [*frame] if compared is None else [*tidy.SETTINGS, *compared]
+    shown = frame[[name for name in frame if name in kept and name not in same]]
     heads = [
         {
             "name": (titles or {}).get(name, name.removeprefix("swept_").replace("_", " ")),
             "unit": formats[name].unit if name in formats else "",
-            "classes": " ".join(
-                [*(["number"] if name in formats else []), *([] if name in first else ["more"])]
-            ),
+            "classes": "number" if name in formats else "",
         }
         for name in shown
     ]
@@ -284,7 +226,6 @@ def cells(
         "shared": shared,
         "heads": heads,
         "rows": [list(zip(cells, heads, strict=True)) for cells in zip(*columns, strict=True)],
-        "has_more": any("more" in head["classes"] for head in heads),
     }
 
 
@@ -298,19 +239,14 @@ def _cells(values: pd.Series, number: Number | None) -> list[dict[str, Any]]:
     ]
 
 
-@functools.cache
-def _templates() -> jinja2.Environment:
-    return jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True)
-
-
-def _page(template: str, **values: Any) -> str:
-    """Render one of the templates as a self-contained page."""
-    return _templates().get_template(f"{template}.html").render(**values)
-
-
-def of_table(product: Product, frame: pd.DataFrame, facts: Facts) -> str:
-    """Return the page of one table."""
-    return _page("page", title=product.title, table=sheet(product, frame, facts, is_whole=True))
+def page_of(**values: Any) -> str:
+    """Render the template of the page, which needs no other file."""
+    loader = jinja2.FileSystemLoader(TEMPLATES)
+    return (
+        jinja2.Environment(loader=loader, autoescape=True)
+        .get_template("report.html")
+        .render(**values)
+    )
 
 
 def _inline(svg: str, name: str) -> str:

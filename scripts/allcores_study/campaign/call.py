@@ -25,7 +25,7 @@ from allcores_study.campaign import commands, stopping, study_jobs, warm_start
 from allcores_study.campaign import snakemake_internals as internals
 from allcores_study.campaign.data_jobs import DataJobs
 from allcores_study.campaign.run_jobs import RunJobs
-from allcores_study.campaign.study_jobs import FinalJob, StudyJob
+from allcores_study.campaign.study_jobs import StudyJob
 from allcores_study.config import checks, fit, grid, settings, sweeps
 from allcores_study.planning import preflight
 from allcores_study.planning.estimate import Estimates
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from allcores_study.watching.journal import JobRecord, Journal
 
 CANNOT_SUBMIT = "Jobs cannot be submitted from here"
-DRAWING = 4  # cores: one or two of some ten figures take long
 
 
 class Call:
@@ -103,12 +102,6 @@ class Call:
         stop_at(checks.findings(self.merged_config, self.files, cores, nodes, commands.cores_flag))
 
     @property
-    def cores_of_a_report(self) -> int:
-        """The number of cores that draw the figures of a study; reports are made side by side."""
-        cores = min(DRAWING, self.local_cores or 1)
-        return max(1, cores // max(1, len(self.studies)))
-
-    @property
     def is_on_cluster(self) -> bool:
         """Whether jobs are submitted, or this is in one of them."""
         return self.local_cores is None or not self.is_main
@@ -141,18 +134,12 @@ class Call:
         """What the rules of each study's report call."""
         return [StudyJob(self, study, self.table) for study in self.table.reported]
 
-    @functools.cached_property
-    def finals(self) -> list[FinalJob]:
-        """What the rules of each study's final models call."""
-        names = self.table.studies.keys() - {*self.table.reported}
-        return [FinalJob(self, name.removesuffix(grid.FINAL), self.table) for name in sorted(names)]
-
     def targets(self, wildcards: Wildcards) -> list[str]:
         """Return the marks of every run, dataset and report."""
         datas = (self.ledger.data(run) for run in self.table.runs.values())
         data = {mark for marks_of_run in datas for mark in marks_of_run}
         # A report's mark brings all that its rule makes; a valid report may have no mark.
-        reports = [job.mark or job.page for job in (*self.studies, *self.finals)]
+        reports = [job.mark or job.page for job in self.studies]
         return [*self.runs.request(self.table.runs), *sorted(data), *reports]
 
     @functools.cached_property
@@ -165,7 +152,7 @@ class Call:
     def estimates(self) -> Estimates:
         """How long the runs will take; first asked for when the models have been smoke tested."""
         is_forked = self.warm(warm_start.TORCH) is not None
-        return Estimates(self.table, self.folder, is_forked)
+        return Estimates(self.table, self.folder, is_forked, self.local_cores)
 
     def _write_config(self, config: dict[str, Any]) -> None:
         """Write a whole config, including what --config gave, for programs to read."""

@@ -1,4 +1,4 @@
-"""What the rules of report.smk call: the reports of studies, and their final models."""
+"""What the rules of report.smk call: the reports of studies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from allcores_study import programs
 from allcores_study.analysis.study import Study
 from allcores_study.campaign import commands
 from allcores_study.campaign.warm_start import PANDAS
-from allcores_study.serving.final_models import FinalModels
+from allcores_study.config import grid
 from allcores_study.watching import closing
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class StudyJob(Study):
-    """The job that makes all results of a study: tables, figures, report.
+    """The job that makes all results of a study: tables, figures, report, final models.
 
     Args:
         call: the invocation.
@@ -41,7 +41,9 @@ class StudyJob(Study):
         """Return the marks of what is made first: other studies, data and runs."""
         marks = [job.mark for job in self._others]
         marks += map(self.call.ledger.dataset, self.config["studies"][self.name]["datasets"])
-        marks += self.call.runs.request(self.call.table.paths_of(self.listed_as))
+        table = self.call.table
+        names = [name for name in (self.name, f"{self.name}{grid.FINAL}") if name in table.studies]
+        marks += self.call.runs.request(path for name in names for path in table.paths_of(name))
         return self.call.runs.as_inputs(marks)
 
     @property
@@ -80,17 +82,6 @@ class StudyJob(Study):
         ]
 
 
-class FinalJob(FinalModels, StudyJob):
-    """The job that gathers the final models of a study, which its report comes before."""
-
-    @property
-    def _others(self) -> list[StudyJob]:
-        return [job for job in self.call.studies if job.name == self.name]
-
-    def arguments(self, again: str) -> list[str]:
-        return [*super().arguments(again), "--final"]
-
-
 def make_without_missing(call: Call) -> None:
     """Make the tables and figures of the runs that have results, in which the others are marked.
 
@@ -107,8 +98,7 @@ def make_without_missing(call: Call) -> None:
     for job in sorted(outdated, key=lambda job: bool(job.csvs_of_other)):
         log = Path(call.folder.report_log(job.name))
         log.parent.mkdir(parents=True, exist_ok=True)
-        given = [*job.arguments(commands.again(*call.given)), "--cores", call.cores_of_a_report]
-        arguments = map(str, given)
+        arguments = job.arguments(commands.again(*call.given))
         with log.open("w") as output:
             made = subprocess.run(
                 [sys.executable, programs.PROGRAMS / "report.py", *arguments],

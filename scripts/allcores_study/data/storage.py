@@ -220,7 +220,8 @@ def write(
         "columns": source.columns,
         "scale": source.scale,
         "vocabulary": source.vocabulary and source.vocabulary.to_json(),
-        "class_counts": source.classes and np.bincount(arrays["targets"]).tolist(),
+        "class_counts": source.classes
+        and np.bincount(arrays["targets"], minlength=len(source.classes)).tolist(),
         "notes": source.notes,
         "dtype": np.dtype(source.dtype).name,
     }

@@ -70,10 +70,14 @@ class Estimates:
 
     Args:
         is_forked: whether the runs are forked from a process with which they share memory.
+        cores: number of cores of a node; None: unknown.
     """
 
-    def __init__(self, table: Table, folder: ResultsFolder, is_forked: bool) -> None:
+    def __init__(
+        self, table: Table, folder: ResultsFolder, is_forked: bool, cores: int | None = None
+    ) -> None:
         self.table, self.folder, self.is_forked = table, folder, is_forked
+        self.cores = cores or math.inf
         self.start_up = FORKED_START_UP if is_forked else START_UP
         self.tried_out = preflight.counts(folder.tried_out)
         self.of_kind: dict[tuple[Any, ...], Expected] = {}
@@ -151,7 +155,8 @@ class Estimates:
         epoch = sizes.train * counts["seconds"] + sizes.train / batch * STEP
         scorings = run.epochs if self.table.conditions[run.path].curves else 1
         scoring = scorings * sizes.held_out * counts["seconds"] * SCORING
-        seconds = self.start_up + run.epochs * epoch / gain / run.cores**SCALING + scoring
+        used = min(run.cores, run.nodes * self.cores)  # more processes than cores share them
+        seconds = self.start_up + run.epochs * epoch / gain / used**SCALING + scoring
         activations = ACTIVATION_FACTOR * counts["activation_bytes"] * (run.batch_size or 0)
         copies = COPIES * counts["weight_bytes"] * run.processes
         return Expected(seconds, activations + copies, is_measured=False)

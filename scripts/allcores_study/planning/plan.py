@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from allcores.machine.costs import duration
+from allcores.machine.costs import core_time, duration
 from allcores_study.planning import dealing, packing
 from allcores_study.planning.packing import QueuedJob
 
@@ -26,7 +26,7 @@ class Plan:
     Attributes:
         runs: how many it has.
         seconds: until the last one has ended, if it is run alone.
-        core_hours: that its jobs claim.
+        core_seconds: that its jobs claim.
         memory_mb: the most that its jobs claim at the same time.
         at_once: cores that all runs of its largest round take together.
     """
@@ -34,7 +34,7 @@ class Plan:
     study: str
     runs: int
     seconds: float
-    core_hours: float
+    core_seconds: float
     memory_mb: float
     at_once: int
 
@@ -46,7 +46,7 @@ class Plan:
         """
         yield (
             f"{self.study}: {self.runs:,} runs, {duration(self.seconds)} on {cores} "
-            f"core{'s' if cores > 1 else ''} ({self.core_hours:.2g} core-hours), "
+            f"core{'s' if cores > 1 else ''} ({core_time(self.core_seconds)}), "
             f"{self.memory_mb:,.0f} MB of memory claimed"
         )
         if (factor := cores // self.at_once) > 1:
@@ -86,7 +86,7 @@ def of_runs(
         core_seconds += math.fsum(job.cores * job.seconds for job in jobs)
     is_alone = any(table.conditions[path].exclusive for path in paths)
     at_once = cores if is_alone else max(sum(run.cores for run in runs) for runs in rounds)
-    return Plan(name, len(paths), seconds, core_seconds / 3600, peak_mb, at_once)
+    return Plan(name, len(paths), seconds, core_seconds, peak_mb, at_once)
 
 
 def _queued(jobs: Iterable[list[Run]], estimates: Estimates, cores: int) -> Iterator[QueuedJob]:

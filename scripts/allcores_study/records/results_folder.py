@@ -41,8 +41,9 @@ PARTS = (
 ORIGIN = "config.txt"
 # The suffix of all files of a checkpoint.
 SUFFIX = ".allcores"
-# The file that lists the final models of a study, in its folder.
-FINAL_MODELS = "final/models.json"
+# The final models of a study, in its folder, and the file that lists them.
+FINAL_FOLDER = "final"
+FINAL_MODELS = f"{FINAL_FOLDER}/models.json"
 JOB = "job"  # stem of the files of a job that trains one run, in the folder of that run
 
 

@@ -65,7 +65,11 @@ def _diverged(folder: str | Path) -> Iterator[Path]:
 
 def mean(predictors: list[Predictor], inputs: np.ndarray) -> np.ndarray:
     """Return the mean of the predictions: (n, classes) float32 or (n, 1) float64."""
-    return np.mean([predictor.predictions(inputs) for predictor in predictors], axis=0)
+    first, *others = predictors
+    total = first.predictions(inputs)
+    for other in others:  # one at a time: the answers for masks are large
+        total += other.predictions(inputs)
+    return total / len(predictors)
 
 
 def description(predictors: list[Predictor]) -> str:
@@ -129,5 +133,10 @@ def _is_trained(predictor: Predictor, inputs: np.ndarray) -> np.ndarray:
     if inputs.dtype == object:
         assert dataset.vocabulary is not None  # texts
         inputs = dataset.vocabulary.numbers(inputs, dataset.shape[0])
-    rows = {row.tobytes() for row in dataset.inputs[trained]}
-    return np.array([np.ascontiguousarray(row).tobytes() in rows for row in inputs])
+    places: dict[bytes, list[int]] = {}  # of the new samples, which may be fewer
+    for place, row in enumerate(inputs):
+        places.setdefault(np.ascontiguousarray(row).tobytes(), []).append(place)
+    found = np.zeros(len(inputs), bool)
+    for sample in trained:
+        found[places.get(dataset.inputs[sample].tobytes(), [])] = True
+    return found

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allcores.files import read_json, sha256, write_json, write_text
-from allcores_study.analysis.study import MADE, Study
-from allcores_study.config import grid
-from allcores_study.config.run import digest
-from allcores_study.records import fingerprint, run_files
+from allcores.files import read_json, write_json, write_text
+from allcores_study.analysis.study import folder_of_final
+from allcores_study.records import run_files
 from allcores_study.records.results_folder import FINAL_MODELS
 from allcores_study.records.run_files import METRICS, WEIGHTS
 
@@ -20,57 +17,15 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from allcores_study.analysis.metrics import Metric
+    from allcores_study.analysis.study import Study
     from allcores_study.config.run import Run
     from allcores_study.serving.predictor import Predictor
 
-# The files of each.
-FILES = (METRICS, WEIGHTS)
 
+def write(study: Study) -> None:
+    """Copy the final models of a study beside its report, and list them with what to expect.
 
-class FinalModels(Study):
-    """The final models of a study, with their folder in place of that of its report."""
-
-    @property
-    def listed_as(self) -> str:
-        return f"{self.name}{grid.FINAL}"
-
-    @property
-    def place(self) -> str:
-        return str(Path(self.page).parent)
-
-    @property
-    def page(self) -> str:
-        """The file that lists them."""
-        return f"{self.folder.study(self.name)}/{FINAL_MODELS}"
-
-    @property
-    def csvs_of_other(self) -> dict[str, str]:
-        """The scores of the cross-validation."""
-        return {"runs": self.folder.csv(self.name, "runs")}
-
-    @property
-    def files(self) -> list[str]:
-        folders = [self.folder_of(run) for run in self.runs]
-        models = [f"{self.place}/{folder}/{name}" for folder in folders for name in FILES]
-        return [self.page, f"{self.place}/{MADE}", *models]
-
-    @property
-    def known(self) -> str:
-        runs = self.table.studies.get(self.listed_as, [])
-        return digest(json.dumps([fingerprint.of_script("report"), runs, self.config_part]))
-
-    def _digest(self, file: str | Path) -> str | None:
-        """Return the digest of a file, also of a run's record; None: the file does not exist."""
-        is_record = Path(file).name == METRICS and Path(file).is_file()
-        return sha256(file) if is_record else super()._digest(file)
-
-    def folder_of(self, run: Run) -> str:
-        """Return the folder of a run's model, in `place`."""
-        return f"{run.dataset.label}/{run.model.label}/{run.schedule.label}"
-
-
-def write(study: FinalModels) -> None:
-    """Copy the final models of a study into its folder, and list them with what to expect.
+    Those of an earlier config are deleted.
 
     Raises:
         ValueError: a result is damaged.
@@ -78,12 +33,14 @@ def write(study: FinalModels) -> None:
     """
     from allcores_study.analysis import tidy  # not at the top: snakemake would import pandas
 
-    made_of, place = study.made_of, Path(study.place)
-    shutil.rmtree(place, ignore_errors=True)  # models of an earlier config
-    runs = tidy.read(study.csvs_of_other["runs"])
+    place = Path(study.final_place)
+    shutil.rmtree(place, ignore_errors=True)
+    if not study.final_runs:
+        return
+    runs = tidy.read(study.tidy["runs"])
     listed = []
-    for run in study.runs:
-        folder = place / study.folder_of(run)
+    for run in study.final_runs:
+        folder = place / folder_of_final(run)
         folder.mkdir(parents=True, exist_ok=True)
         of_run = Path(study.folder.run(run.path))
         metrics = run_files.metrics(of_run)
@@ -91,7 +48,7 @@ def write(study: FinalModels) -> None:
         write_text(folder / METRICS, (of_run / METRICS).read_text())
         listed.append(
             {
-                "folder": study.folder_of(run),
+                "folder": folder_of_final(run),
                 "dataset": run.dataset.label,
                 "model": run.model.label,
                 "schedule": run.schedule.label,
@@ -102,18 +59,17 @@ def write(study: FinalModels) -> None:
             }
         )
     listed.sort(key=lambda entry: (entry["diverged"], _rank(entry["expected"], study.facts.metric)))
-    write_json(study.page, {"metric": study.facts.metric.name, "models": listed})
-    study.write_made(made_of)
-    print(*(entry["folder"] for entry in listed), sep="\n")
+    models = {"metric": study.facts.metric.name, "models": listed}
+    write_json(place / Path(FINAL_MODELS).name, models)
 
 
-def _choice(study: FinalModels, run: Run) -> dict[str, Any] | None:
+def _choice(study: Study, run: Run) -> dict[str, Any] | None:
     """Return the candidate that was chosen on all samples, with the scores of all of them."""
     choice = study.folder.choice_made(run.path) if run.path in study.table.selections else None
     return choice and {"candidate": choice["chosen"], "candidates": choice["candidates"]}
 
 
-def _expected(study: FinalModels, run: Run, runs: pd.DataFrame) -> dict[str, Any]:
+def _expected(study: Study, run: Run, runs: pd.DataFrame) -> dict[str, Any]:
     """Return the mean score of the cross-validated runs, with its 95 % interval; None: undefined.
 
     That of the final model on new data should be near, as it is trained in the same way, on a few

@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from allcores.loop.sharding import count_batches, shards, shuffled
-from allcores.machine import allocator
 from allcores.parallel.failures import DivergedError
 from allcores_study.config import registry
 from allcores_study.data import augmentation
@@ -76,7 +75,6 @@ def train(
     validate = partial(evaluate, run, dataset, scaling, samples, validation)
     saver = Saver(checkpoints, shared, schedule, average, progress, batches, world)
     epochs = saver.resume(checkpoint)
-    allocator.keep_freed_memory()
 
     while not is_over(run, epochs):
         epoch = len(epochs)

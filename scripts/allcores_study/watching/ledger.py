@@ -163,7 +163,7 @@ class Ledger:
             others: marks of the results of the studies that it is compared with.
         """
         is_valid = (
-            all(map(self.is_valid, study.paths))
+            all(map(self.is_valid, [*study.paths, *study.final_paths]))
             and all(mark is None or Path(mark).exists() for mark in others)
             and not study.is_outdated
         )

@@ -10,6 +10,7 @@ from test_worker import INPUTS, TARGETS, Tied, adam, close, loss_of, momentum, p
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 import allcores
+from allcores.strategies.parameter_server import ParameterServer
 from allcores.strategies.serial import Serial
 
 SHARED = {
@@ -230,8 +231,20 @@ def uphill(worker):
     worker.share(torch.nn.Linear(4, 2), adam, "ddp", clip_norm=-1)
 
 
+def usual_checkpoint(worker):
+    worker.share(plain(), adam, "ddp").optimizer.state_dict()
+
+
 def one_shape_each(worker):
     worker.share(torch.nn.Linear(4, 2 + worker.rank), adam, "shared_memory")
+
+
+def with_class(worker):
+    return type(worker.share(plain(), adam, ParameterServer).strategy).__name__
+
+
+def test_a_class_that_has_servers_is_told_how_many():
+    assert allcores.run(with_class, workers=1, servers=2) == ["ParameterServer"]
 
 
 @pytest.mark.parametrize(
@@ -252,6 +265,7 @@ def one_shape_each(worker):
         (closure, "LBFGS needs more than gradients"),
         (same_model_twice, "expected another model: parameters of this one are already shared"),
         (two_with_servers, "expected one share.* in a run with servers"),
+        (usual_checkpoint, "the strategy has the optimizer's state: call save"),
         (uphill, "clip_norm: found -1; expected a number above 0"),
         (wrong_option, "every of local_sgd: found 0; expected a whole number from 1"),
     ],

@@ -1,6 +1,7 @@
 """The processes of a run: threads, failures, exchange."""
 
 import errno
+import multiprocessing
 import os
 import re
 import resource
@@ -43,6 +44,20 @@ def test_freed_memory_is_used_again(tmp_path):
     run(target, workers=1)
     # A fresh tensor of that size costs 16,384; some do, until there is room for all.
     assert int((tmp_path / "faults").read_text()) < 50 * 16384 / 2
+
+
+def test_what_a_rank_starts_can_be_told_to_end():
+    def target(world):
+        program = subprocess.Popen(["sleep", "60"])
+        program.terminate()
+        assert program.wait(30) == -signal.SIGTERM
+        fork = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+        fork.start()
+        fork.terminate()
+        fork.join(30)
+        assert fork.exitcode == -signal.SIGTERM
+
+    run(target, workers=1)
 
 
 def test_no_rank_goes_on_before_all_have_joined(tmp_path, monkeypatch):

@@ -103,7 +103,7 @@ def test_every_strategy_trains_on_three_nodes(laboratory, name):
 
 @pytest.mark.parametrize("name", ["shared_memory", "parameter_server", "local_sgd"])
 def test_a_run_on_two_nodes_that_is_told_to_stop_goes_on_with_the_same_bits(laboratory, name):
-    many = Entry("many", "synthetic", RUN.dataset.options | {"count": 1500})
+    many = Entry("many", "fake", RUN.dataset.options | {"count": 1500})
     run = using(ALL[name], 2, nodes=2, dataset=many, epochs=2, batch_size=8)
     run = vary(run, optimizer=Entry("SGD", "SGD", {"lr": 0.001, "momentum": 0.9}))
     _, expected = Cluster(laboratory, run, name="whole").ends_well()
@@ -198,7 +198,7 @@ def test_a_rank_that_hangs_is_named_whichever_node_it_is_on(laboratory):
 
 def test_a_node_with_other_data_is_refused(laboratory):
     run = using(ALL["ring"], 1, nodes=2)
-    other = laboratory.data(Entry("other", "synthetic", RUN.dataset.options | {"seed": 1}))
+    other = laboratory.data(Entry("other", "fake", RUN.dataset.options | {"seed": 1}))
     outputs = Cluster(laboratory, run, of_last={"data_folder": other}).outputs()
     assert "node 1 differs from the first one in: the inputs, the targets" in outputs[1]
     assert f"node 1 ({HOST}) is gone" in outputs[0]

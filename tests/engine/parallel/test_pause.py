@@ -45,7 +45,7 @@ def test_a_run_that_is_told_to_stop_in_an_epoch_goes_on_at_that_step(
 ):
     """Dropout and batch norm: each worker has random numbers and statistics of its own."""
     workers = 1 if is_asynchronous(strategy) else 2
-    even = Entry("even", "synthetic", RUN.dataset.options | {"count": 54})
+    even = Entry("even", "fake", RUN.dataset.options | {"count": 54})
     run = using(strategy, workers, dataset=even, model=LENET, batch_size=9, epochs=3)
     _, expected = laboratory.trained(run, "whole")
     stop(monkeypatch, laboratory, run, signal.SIGTERM, at=(0, 8), others_wait=True)

@@ -121,7 +121,7 @@ def expected(name, frames):
     timed = tidy.timed(runs, epochs)
     counts = frames["staleness"].groupby(["model", "staleness"])["updates"].sum()
     cells = frames["confusion"].query("strategy == 'serial'")
-    cells = products.load("confusion_figure")._of_first_and_best(cells)
+    cells = products.load("confusion_figure").of_first_and_best(cells)
     cells = cells.groupby(["model", "true", "predicted"])["samples"].sum()
     if name == "accuracy_figure":
         table = _read_back("accuracy_table", frames, "runs", "facts")
@@ -209,6 +209,15 @@ def test_legends_name_the_folds_and_the_workers(frames):
     seeds = pd.concat([frames["runs"].assign(seed=seed) for seed in (0, 1)], ignore_index=True)
     drawn = products.load("accuracy_figure").figure(seeds, frames["classes"], FACTS)
     assert legend(drawn)[0] == "one fold and seed"
+
+
+def test_the_best_is_at_the_top_beside_a_score_that_is_not_defined(frames):
+    scores = {"good": 0.9, "lost": np.nan, "best": 0.95}
+    rows = [frames["runs"].assign(model=model, score=score) for model, score in scores.items()]
+    runs = pd.concat(rows, ignore_index=True)
+    drawn = products.load("accuracy_figure").figure(runs, frames["classes"], FACTS)
+    labels = [label.get_text() for label in drawn.axes[0].get_yticklabels()]
+    assert labels[0].startswith("best") and labels[-1].startswith("lost"), labels
 
 
 @pytest.mark.parametrize("limits", [(0.53, 1.04), (0.7, 1.9), (0.003, 0.07)])

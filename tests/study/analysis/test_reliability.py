@@ -53,7 +53,7 @@ def test_roc_and_precision_recall_are_those_of_each_run():
     frame = frame.assign(dataset="d")
     classes = pd.DataFrame({"dataset": ["d", "d", "e"], "class": ["healthy", "ill", "other"]})
     facts = products.Facts("s", "serial", None, ())
-    both = pd.concat([frame, frame.assign(model="other")])
+    both = pd.concat([frame, frame.assign(model="other", predicted=frame["true"])])
     drawn = probabilities.figure(both, classes, facts)
     assert len(drawn.axes) == 6
     left, right, *_ = drawn.axes

@@ -100,22 +100,7 @@ def test_candidates_are_shown_with_what_varies():
     frame = frame.assign(chosen=1, core_hours=0.1)
     product = products.by_name()["sweep_table"]
     heads = writing.sheet(product, frame, FACTS)["heads"]
-    shown = [head["name"] for head in heads if "more" not in head["classes"]]
-    assert shown == ["candidate", "lr", "score", "chosen", "core hours"]
-
-
-def test_a_table_has_a_label_and_a_caption_for_a_paper():
-    product = products.by_name()["models_table"]
-    labels = set()
-    for study in ("first", "my study"):
-        facts = dataclasses.replace(FACTS, study=study)
-        described = writing.described(product, facts)
-        labels.add(described["label"])
-        expected = (
-            "Accuracy on the test folds of each model and schedule, trained with serial on 1 core"
-        )
-        assert described["paper"] == expected
-    assert labels == {"first-models-table", "my-study-models-table"}
+    assert [head["name"] for head in heads] == ["candidate", "lr", "score", "chosen", "core hours"]
 
 
 def test_methods_say_what_the_data_are():
@@ -321,23 +306,17 @@ def test_tables_are_readable_pages():
         }
     )
     formats = {"accuracy": wording.percent(1), "low_95": wording.percent(1)}
-    page = writing._page("page", title="t", table=writing.cells(frame, formats, ["accuracy"]))
+    table = writing.cells(frame, formats, ["accuracy"]) | {"name": "accuracy_table"}
+    page = writing.page_of(title="t", leading=[table], methods=[], head=[])
     assert '<p class="shared">dataset: d</p>' in page
     heads = re.findall("<th class=(.*?)</th>", page)
-    assert heads == [
-        '"">model',
-        '"number">accuracy<small>%</small>',
-        '"number more">low 95<small>%</small>',
-    ]
+    assert heads == ['"">model', '"number">accuracy<small>%</small>']
     rows = re.findall("<td class=(.*?)</td>", page)
-    assert rows[:3] == [
-        '"" data-value="&lt;b&gt;">&lt;b&gt;',
-        '"number" data-value="0.5">50.0',
-        '"number more" data-value="">',
-    ]
-    assert "all columns</button>" in page
-    whole = writing._page("page", title="t", table=writing.cells(frame, formats))
-    assert "all columns</button>" not in whole
+    assert rows[:2] == ['"" data-value="&lt;b&gt;">&lt;b&gt;', '"number" data-value="0.5">50.0']
+    assert "accuracy_table.csv has all columns" in page
+    whole = writing.cells(frame, formats)
+    assert [head["name"] for head in whole["heads"]] == ["model", "accuracy", "low 95"]
+    assert [row[-1][0]["text"] for row in whole["rows"]] == ["", ""], "of a missing value"
 
 
 def test_a_cell_of_which_runs_diverged(tmp_path):

@@ -26,7 +26,7 @@ models:
   lenet: {width: 0.5, batch_size: 16, epochs: 2, optimizer: {name: adam, lr: 0.003}}
   mlp: {hidden: [16], batch_size: 16, epochs: 2, optimizer: {name: sgd, lr: 0.05}}
 datasets:
-  tiny: {name: synthetic, count: 60, test: 0, size: 8, classes: 3}
+  tiny: {name: fake, count: 60, test: 0, size: 8, classes: 3}
 precision: fp32
 memory_format: contiguous
 runs_per_job: 3

@@ -16,7 +16,7 @@ CONFIG = """
 models:
   slow: {import: "slow:Net", batch_size: 8, epochs: 2, optimizer: {name: sgd, lr: 0.1}}
 datasets:
-  tiny: {name: synthetic, count: 40, test: 0, size: 8, classes: 2}
+  tiny: {name: fake, count: 40, test: 0, size: 8, classes: 2}
 studies:
   one: {datasets: [tiny], folds: 2, models: [slow]}
   two: {datasets: [tiny], folds: 2, models: [slow], seeds: [0, 1]}

@@ -34,7 +34,7 @@ models:
      optimizer: {name: sgd, lr: [0.1, 0.01]}}
 datasets:
   made:
-    {name: synthetic, count: 60, test: 20, size: 8, classes: 3, channels: 1, noise: 1.0, seed: 1}
+    {name: fake, count: 60, test: 20, size: 8, classes: 3, channels: 1, noise: 1.0, seed: 1}
   timing: {name: fake, count: 60, classes: 3}
 schedules:
   warm_restarts: {cycles: 2, growth: 2, floor: 0.001}

@@ -113,7 +113,7 @@ def test_a_damaged_final_models_is_gathered_again_and_nothing_is_trained(trained
     place = project.results / "studies/nested/final/digits/forest/none"
     content = (place / "weights.pt").read_bytes()
     (place / "weights.pt").write_bytes(content[:-1])
-    assert project.planned()["final_nested"] == 1
+    assert project.planned()["report_nested"] == 1
     assert "0 runs trained" in project.call()
     assert (place / "weights.pt").read_bytes() == content
 
@@ -122,7 +122,7 @@ def test_a_data_sets_own_test_set_stays_out(tmp_path):
     project = copy(tmp_path)
     project.config.write_text("""
 models: {mlp: {batch_size: 8, epochs: 1, hidden: [4], optimizer: {name: sgd, lr: [0.1, 0.01]}}}
-datasets: {made: {name: synthetic, count: 40, test: 20, size: 8, classes: 2}}
+datasets: {made: {name: fake, count: 40, test: 20, size: 8, classes: 2}}
 studies:
   one:
     {datasets: [made], folds: test, models: [mlp], seeds: [3, 4], train_sizes: [10, 40],
@@ -145,7 +145,7 @@ def test_a_final_model_that_diverged_is_last_and_not_used(tmp_path):
 models:
   bad: {name: mlp, batch_size: 8, epochs: 1, hidden: [4], optimizer: {name: sgd, lr: 1.0e+30}}
   good: {name: mlp, batch_size: 8, epochs: 1, hidden: [4], optimizer: {name: sgd, lr: 0.1}}
-datasets: {made: {name: synthetic, count: 40, test: 0, size: 8, classes: 2}}
+datasets: {made: {name: fake, count: 40, test: 0, size: 8, classes: 2}}
 studies: {one: {datasets: [made], folds: 2, models: [bad, good], final: true}}
 """)
     project.call()

@@ -73,7 +73,6 @@ def test_a_study_ends_with_what_it_asks_for():
     assert {"staleness_figure"} <= of(strategies=["serial", "hogwild"]) - least
     assert {"packing_table", "packing_figure"} <= of(against="other") - least
     assert {"elapsed_table", "elapsed_figure"} <= of(references=[{"seconds": 1}]) - least
-    assert not {name for name in of(datasets=["fake"]) if "accuracy" in name or "class" in name}
 
 
 def test_a_verdict_waits_only_for_what_it_speaks_of():

@@ -242,7 +242,7 @@ models:
   mlp:
     {hidden: [8], batch_size: 16, epochs: 2, optimizer: {name: sgd, lr: [0.001, 0.1]}}
 datasets:
-  tiny: {name: synthetic, count: 100, test: 0, size: 8, classes: 3}
+  tiny: {name: fake, count: 100, test: 0, size: 8, classes: 3}
 studies:
   nested: {datasets: [tiny], folds: 2, models: [mlp], select: 2}
 runs_per_job: 1

@@ -39,8 +39,7 @@ def pixels(images):
 
 
 OPTIONS = {
-    "fake": {"count": 70, "test": 9, "classes": 7, "size": 12},
-    "synthetic": {"count": 70, "test": 9, "classes": 7, "size": 12, "channels": 2},
+    "fake": {"count": 70, "test": 9, "classes": 7, "size": 12, "channels": 2},
 }
 FILES_NEEDED = {"image_folder", "npz", "table", "cifar10", "cifar100", "mnist", "fashion_mnist"}
 FILES_NEEDED |= {"image_masks", "text"}
@@ -304,13 +303,19 @@ def test_a_dataset_is_made_anew_when_a_file_of_it_changes(tmp_path):
     assert prepared() != third
 
 
+def test_a_class_without_a_sample_is_counted(tmp_path):
+    few = Entry("few", "fake", {"count": 4, "test": 0, "size": 4, "classes": 9})
+    preparation.prepare(few, tmp_path, tmp_path / "made")
+    assert len(storage.read_record(tmp_path / "made").content["class_counts"]) == 9
+
+
 def test_whoever_has_a_dataset_mapped_keeps_it(tmp_path):
     """Preparing it again, smaller, takes no page away from those who are training on it."""
-    tiny = Entry("t", "synthetic", {"count": 5000, "size": 16, "classes": 3, "test": 0})
+    tiny = Entry("t", "fake", {"count": 5000, "size": 16, "classes": 3, "test": 0})
     preparation.prepare(tiny, tmp_path, tmp_path / "made")
     opened = storage.open_dataset(tmp_path / "made")
     before = opened.inputs.sum()
-    small = Entry("t", "synthetic", {"count": 9, "size": 8, "classes": 3, "test": 0})
+    small = Entry("t", "fake", {"count": 9, "size": 8, "classes": 3, "test": 0})
     preparation.prepare(small, tmp_path, tmp_path / "made")
     assert opened.inputs.sum() == before
     assert len(storage.open_dataset(tmp_path / "made").inputs) == 9

@@ -62,7 +62,7 @@ def test_what_is_planted_into_held_out_rows_changes_no_weight(
         storage.write(folder, made)
         fold_of = folds.of_run(run, Assignable.of(storage.open_dataset(folder)))
         planted = np.flatnonzero(fold_of == run.fold)[:2]
-        entry = Entry(name, "synthetic", {})
+        entry = Entry(name, "fake", {})
         results[name] = laboratory.trained(vary(run, dataset=entry), name)
     (clean, clean_weights), (metrics, weights) = results.values()
     assert same_weights(clean_weights, weights)
@@ -71,7 +71,7 @@ def test_what_is_planted_into_held_out_rows_changes_no_weight(
 
 
 def test_a_run_does_not_know_a_category_that_only_held_out_rows_have(tmp_path, laboratory, capfd):
-    run = vary(folds=3, fold=1, crop=0, flip=False, dataset=Entry("mine", "synthetic", {}))
+    run = vary(folds=3, fold=1, crop=0, flip=False, dataset=Entry("mine", "fake", {}))
     (row, *_) = np.flatnonzero(Assignable(LABELS).folds(3, run.seed) == 1)
     storage.write(laboratory.folder / "data" / "mine", categories(tmp_path / "mine.csv", [row]))
     for fold in (1, 2):

@@ -86,6 +86,18 @@ studies:
     assert estimates.seconds(alone) / estimates.seconds(stacked) > STACK_GAIN / 2
 
 
+def test_more_processes_than_cores_are_not_faster(tmp_path):
+    config = yaml.safe_load("""
+models: {mlp: {hidden: [4], batch_size: 8, epochs: 2, optimizer: {name: adam, lr: 0.1}}}
+studies: {all: {datasets: [digits], folds: 2, models: [mlp], strategies: [ring], workers: [2, 4]}}
+""")
+    table, folder = grid.expand(settings.with_defaults(config)), ResultsFolder(str(tmp_path))
+    two, four = (run for run in table.runs.values() if run.fold == 0)
+    on_two, anywhere = (Estimates(table, folder, True, cores) for cores in (2, None))
+    assert on_two.seconds(four) == on_two.seconds(two) == anywhere.seconds(two)
+    assert anywhere.seconds(four) < anywhere.seconds(two)
+
+
 def test_a_finished_run_says_how_long_its_kind_takes(tmp_path):
     config = yaml.safe_load("""
 models: {mlp: {hidden: [4], batch_size: 8, epochs: 2, optimizer: {name: adam, lr: [0.1, 0.2]}}}

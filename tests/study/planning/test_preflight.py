@@ -65,7 +65,7 @@ def try_out(folder, path):
     of_dataset = {"size": 8, "channels": 1, "count": 60, "classes": 3, "test": 0}
     adam = {"name": "adam", "lr": 0.001}
     entry = {"import": path, "batch_size": 64, "epochs": 1, "optimizer": adam}
-    config = {"models": {"mine": entry}, "datasets": {"tiny": {"name": "synthetic"} | of_dataset}}
+    config = {"models": {"mine": entry}, "datasets": {"tiny": {"name": "fake"} | of_dataset}}
     config |= {"precision": "fp32", "memory_format": "contiguous"}
     (folder / "one.yaml").write_text(yaml.safe_dump(config))
     flags = ["--config=one.yaml", "--model=mine", "--dataset=tiny"]

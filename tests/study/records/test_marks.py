@@ -16,7 +16,7 @@ models:
   mlp:
     {hidden: [[8], [16]], batch_size: 16, epochs: 3, optimizer: {name: sgd, lr: [0.01, 0.1]}}
 datasets:
-  tiny: {name: synthetic, count: 60, test: 0, size: 8, classes: 3}
+  tiny: {name: fake, count: 60, test: 0, size: 8, classes: 3}
 studies:
   first: {datasets: [tiny], folds: 2, models: [mlp], select: 2}
 precision: fp32

@@ -96,7 +96,7 @@ def test_the_networks_of_several_runs_are_averaged(trained, tmp_path):
 
 def test_what_does_not_belong_together_is_not_averaged(laboratory):
     """Runs of other data, also where shape and classes are the same; of other models if asked."""
-    other = Entry("other", "synthetic", RUN.dataset.options | {"seed": 1})
+    other = Entry("other", "fake", RUN.dataset.options | {"seed": 1})
     laboratory.trained(RUN, "runs/tiny/mlp")
     laboratory.trained(vary(RUN, model=LENET), "runs/tiny/lenet")
     laboratory.trained(vary(RUN, dataset=other), "runs/other")
@@ -169,7 +169,7 @@ def test_a_prepared_dataset_comes_with_its_classes(trained):
 
 
 def test_a_prepared_dataset_of_other_classes_is_not_scored(trained):
-    other = Entry("other", "synthetic", RUN.dataset.options | {"classes": 4})
+    other = Entry("other", "fake", RUN.dataset.options | {"classes": 4})
     predictor = Predictor(trained.folder / "runs" / "fold0")
     given = samples.read(trained.data(other), predictor)
     assert given.true is None

@@ -32,7 +32,7 @@ datasets:
   ill: {name: table, path: made.csv, target: ill, drop: [cost]}
   plain: {name: table, path: made.csv, target: ill, drop: [cost, town]}
   cost: {name: table, path: made.csv, target: cost, task: regression, drop: [ill]}
-  tiny: {name: synthetic, count: 60, test: 0, size: 8, classes: 3}
+  tiny: {name: fake, count: 60, test: 0, size: 8, classes: 3}
 studies:
   ill: {datasets: [ill], folds: 3, models: [guess, tree, logistic], select: 2, metrics: [roc_auc]}
   plain: {datasets: [plain], folds: 2, models: [logistic]}

@@ -88,7 +88,7 @@ CASES = {
         "ema": 0.8,
     },
     "the whole training part": {
-        "dataset": Entry("fake", "synthetic", {"count": 50, "test": 20, "size": 4, "classes": 3})
+        "dataset": Entry("fake", "fake", {"count": 50, "test": 20, "size": 4, "classes": 3})
     }
     | {"folds": None, "fold": None},
     "a final model": {"folds": None, "fold": None, "final": True},

@@ -167,7 +167,7 @@ def test_a_study_of_labels_says_how_well_each_is_predicted(tmp_path):
     )
     project.call()
     folder = project.results / "studies" / "s"
-    scores = pd.read_csv(folder / "per_label_table.csv").set_index("output")
+    scores = pd.read_csv(folder / "per_output_table.csv").set_index("output")
     assert list(scores.index) == LABELS
     table = pd.read_csv(folder / "accuracy_table.csv")
     assert scores["f1"].mean() == pytest.approx(table["macro_f1"][0])
@@ -180,5 +180,5 @@ def test_a_study_of_labels_says_how_well_each_is_predicted(tmp_path):
     ]
     assert table["mean_average_precision"][0] == pytest.approx(np.mean(precision))
     page = (folder / "report.html").read_text()
-    assert "Scores per label" in page and "targets standardised" not in page
+    assert "Scores per output" in page and "targets standardised" not in page
     assert "flu, cold are predicted" in page and "iteratively stratified (Sechidis" in page

@@ -90,7 +90,7 @@ def test_weights_and_scores_are_those_of_a_plain_loop_and_scikit_learn(tmp_path,
     assert measures.pixel_accuracy(true, predicted, None) == metrics["pixel_accuracy"]
     assert np.array_equal(true.reshape(-1, SIZE, SIZE), MASKS[held_out])
     assert metrics["output_names"] == ["class 0", "class 1", "class 2"]
-    table = products.load("per_pixel_class_table").table(tidy.outputs([metrics]))
+    table = products.load("per_output_table").table(tidy.outputs([metrics]))
     assert list(table["dice"]) == pytest.approx(dice)
 
 

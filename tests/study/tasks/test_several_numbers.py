@@ -182,11 +182,11 @@ def test_a_study_of_several_numbers_says_how_well_each_is_predicted(tmp_path):
     )
     project.call()
     folder = project.results / "studies" / "s"
-    scores = pd.read_csv(folder / "per_number_table.csv").set_index("output")
+    scores = pd.read_csv(folder / "per_output_table.csv").set_index("output")
     assert list(scores.index) == TARGETS
     total = pd.read_csv(folder / "accuracy_table.csv")["r2"][0]
     assert scores["r2"].mean() == pytest.approx(total)
-    assert "Scores per number" in (folder / "report.html").read_text()
+    assert "Scores per output" in (folder / "report.html").read_text()
     assert (folder / "residuals_figure.png").exists()
 
 

@@ -37,7 +37,7 @@ def test_a_killed_run_of_shared_memory_ends_with_the_weights_of_one_never_killed
     epoch ends some day that takes longer than a run may last."""
     slow_model(laboratory.folder, seconds=0.02, epochs=1)
     monkeypatch.syspath_prepend(laboratory.folder)
-    many = Entry("many", "synthetic", RUN.dataset.options | {"count": 200})
+    many = Entry("many", "fake", RUN.dataset.options | {"count": 200})
     run = using(Entry("shared_memory", "shared_memory", {}), 2, dataset=many, batch_size=2)
     run = vary(run, model=Entry("slow", "slow:Net", {}), epochs=1)
     _, expected = laboratory.trained(run, "never_killed")

@@ -32,7 +32,7 @@ models:
   lenet: {width: 0.5, batch_size: 32, epochs: 1, optimizer: {name: adam, lr: 0.002}}
   swept: {name: mlp, hidden: [8], batch_size: [8, 16], epochs: 1, optimizer: {name: sgd, lr: 0.1}}
 datasets:
-  tiny: {name: synthetic, count: 100, test: 0, size: 16, classes: 3}
+  tiny: {name: fake, count: 100, test: 0, size: 16, classes: 3}
 """
 
 

@@ -58,7 +58,7 @@ def test_only_the_last_epoch_is_scored_without_curves(laboratory):
 
 
 def test_training_learns(laboratory):
-    tiny = Entry("tiny", "synthetic", {"count": 300, "test": 200, "size": 12, "noise": 0.3})
+    tiny = Entry("tiny", "fake", {"count": 300, "test": 200, "size": 12, "noise": 0.3})
     # At 0.05 it would be at the edge of divergence, and the processor's rounding decide.
     gentle = Entry("SGD", "SGD", {"lr": 0.02, "momentum": 0.9})
     run = vary(dataset=tiny, model=Entry("lenet", "lenet", {}), epochs=8, crop=0, flip=False)
@@ -71,7 +71,7 @@ def test_training_learns(laboratory):
 @pytest.mark.parametrize("strategy", [RUN.strategy, DDP], ids=["serial", "ddp"])
 def test_training_never_opens_the_held_out_fold(laboratory, strategy):
     """Whatever stands there, the weights come out the same, bit for bit."""
-    entry = Entry("tiny", "synthetic", {"count": 60, "test": 0, "size": 8, "classes": 3})
+    entry = Entry("tiny", "fake", {"count": 60, "test": 0, "size": 8, "classes": 3})
     run = vary(dataset=entry, folds=3, fold=1, strategy=strategy, model=MOBILENET)
     run = vary(run, workers=2 if strategy is DDP else 1)
     _, clean = laboratory.trained(run, "clean")
@@ -124,7 +124,7 @@ def test_channels_last_changes_the_layout_only(laboratory):
 
 
 def test_a_dataset_without_a_test_set_needs_folds(laboratory):
-    entry = Entry("tiny", "synthetic", {"count": 30, "test": 0, "size": 8, "classes": 3})
+    entry = Entry("tiny", "fake", {"count": 30, "test": 0, "size": 8, "classes": 3})
     with pytest.raises(ValueError, match="tiny has no test set of its own; use folds"):
         laboratory.trained(vary(dataset=entry))
 
@@ -174,7 +174,7 @@ def test_the_rate_that_is_recorded_is_the_schedules(laboratory):
     "damage", [lambda folds: folds[1:] + folds[:1], lambda folds: folds[:-1]], ids=["edit", "cut"]
 )
 def test_edited_folds_are_refused(laboratory, damage):
-    entry = Entry("tiny", "synthetic", {"count": 60, "test": 0, "size": 8, "classes": 3})
+    entry = Entry("tiny", "fake", {"count": 60, "test": 0, "size": 8, "classes": 3})
     folder = laboratory.data(entry)
     assignable = Assignable.of(storage.open_dataset(folder))
     file = laboratory.folder / "folds.json"

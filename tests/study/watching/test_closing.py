@@ -31,7 +31,7 @@ STUDY = """
 models:
   lenet: {batch_size: 8, epochs: 2, optimizer: {name: adam, lr: 0.1}}
 datasets:
-  tiny: {name: synthetic, count: 60, size: 8, classes: 3, seed: SEED}
+  tiny: {name: fake, count: 60, size: 8, classes: 3, seed: SEED}
 studies:
   one: {datasets: [tiny], folds: 4, models: [lenet]}
 """

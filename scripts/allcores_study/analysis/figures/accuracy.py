@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 TITLE = "{metric}"
 SECTION = "{metric}"
-WHEN = "learnable"
 ORDER = 46
 LEADING = 4
 CAPTION = """
@@ -45,7 +44,8 @@ def figure(runs: pd.DataFrame, classes: pd.DataFrame, facts: Facts) -> Figure:
     for panel, ((dataset, train_size), group) in zip(panels, places, strict=True):
         rows = [repeats for _, repeats in group.groupby(tidy.SETTINGS, sort=False)]
         # Rows without a score, NaN, come last.
-        rows.sort(key=lambda repeats: -facts.metric.sign * repeats["score"].mean())
+        means = [-facts.metric.sign * repeats["score"].mean() for repeats in rows]
+        rows = [rows[place] for place in np.argsort(means, kind="stable")]
         rows = rows[:MOST_ROWS]
         for row, repeats in enumerate(rows):
             _draw(panel, row, repeats, colours[repeats["model"].iloc[0]], facts)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
-from allcores_study.analysis import style
+from allcores_study.analysis import style, tidy
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -31,7 +31,7 @@ MOST_LABELS = 25  # per axis; with more classes, only every second or third is n
 
 def figure(confusion: pd.DataFrame, facts: Facts) -> Figure:
     """Draw one panel per dataset and model, from the baseline's runs; each row sums to 100 %."""
-    pooled = _of_first_and_best(confusion[confusion["strategy"] == facts.baseline])
+    pooled = of_first_and_best(confusion[confusion["strategy"] == facts.baseline])
     letters = pooled["true"].astype(str).str.len().max()
     size = {"width": 4.1 + 0.06 * letters, "height": 3.4 + 0.04 * letters, "columns": 3}
     figure, panels = style.panels_of(pooled, **size)
@@ -65,12 +65,7 @@ def _write_numbers(panel: Axes, percent: np.ndarray) -> None:
         panel.text(column, row, f"{value:.0f}", ha="center", va="center", color=colour, size=size)
 
 
-def _of_first_and_best(confusion: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows of the first model and of the most accurate one on each dataset."""
-    shown = []
-    for _, group in confusion.groupby(["dataset", "train_size"], sort=False):
-        right = group[group["true"] == group["predicted"]].groupby("model")["samples"].sum()
-        share = right / group.groupby("model")["samples"].sum()
-        names = {group["model"].iloc[0], share.idxmax()}
-        shown.append(group[group["model"].isin(names)])
-    return pd.concat(shown)
+def of_first_and_best(confusion: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows of the models that are drawn."""
+    right = confusion["samples"].where(confusion["true"] == confusion["predicted"], 0)
+    return tidy.of_first_and_best(confusion, right, confusion["samples"])

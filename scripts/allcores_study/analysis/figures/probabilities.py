@@ -30,9 +30,9 @@ is drawn. *area*: the mean over runs of the area under the curve, or in the midd
 precision. Dashed line: guessing, in the middle only for two classes. Right: reliability. The
 samples of all runs are sorted by the probability of the predicted class and cut into ten parts of
 equal size. Dots: the share of correct predictions in each part. On the diagonal, it equals the
-probability; below it, the model is overconfident. *error*: the mean distance from the diagonal
-(expected calibration error; Guo et al.: On calibration of modern neural networks, ICML 2017). If
-there are more than 24 models, only the first are drawn.
+probability; below it, the model is overconfident. *calibration error*: the mean distance from the
+diagonal (Guo et al.: On calibration of modern neural networks, ICML 2017). Of several models, the
+first of the study and the most accurate one are drawn.
 """
 
 GRID = np.linspace(0, 1, 101)
@@ -42,10 +42,12 @@ PARTS = 10
 
 def figure(predictions: pd.DataFrame, classes: pd.DataFrame, facts: Facts) -> Figure:
     """Draw three panels per dataset and model: ROC, precision against recall, reliability."""
-    pooled = predictions[predictions["strategy"] == facts.baseline]
+    rows = predictions[predictions["strategy"] == facts.baseline]
+    ones = pd.Series(1, rows.index)
+    pooled = tidy.of_first_and_best(rows, rows["true"] == rows["predicted"], ones)
     names_of = classes.groupby("dataset", sort=False)["class"].unique()
     figure, panels = style.panels_of(pooled, each=3, most=style.MOST_PANELS, columns=3)
-    for (left, middle, right), group in panels:
+    for (left, middle, last), group in panels:
         names = names_of[group["dataset"].iloc[0]]
         runs = [run for _, run in group.groupby(tidy.RUN, sort=False)]
         _draw(left, runs, names, roc)
@@ -58,11 +60,11 @@ def figure(predictions: pd.DataFrame, classes: pd.DataFrame, facts: Facts) -> Fi
             middle.axhline(share, color="0.7", lw=1, ls="--")
         parts = reliability(group)
         least = 100 * min(parts["sure"].min(), parts["right"].min())
-        right.plot([least, 100], [least, 100], color="0.7", lw=1)
-        right.plot(100 * parts["sure"], 100 * parts["right"], "o-", color="0.2", ms=5)
-        right.set_title(f"{right.get_title()}\nerror {error(parts):.1%}")
-        right.set(xlabel="probability of the predicted class (%)", ylabel="right (%)")
-        right.set(xlim=(least - 1, 101), ylim=(least - 1, 101), box_aspect=1)
+        last.plot([least, 100], [least, 100], color="0.7", lw=1)
+        last.plot(100 * parts["sure"], 100 * parts["right"], "o-", color="0.2", ms=5)
+        last.set_title(f"{last.get_title()}\ncalibration error {error(parts):.1%}")
+        last.set(xlabel="probability of the predicted class (%)", ylabel="right (%)")
+        last.set(xlim=(least - 1, 101), ylim=(least - 1, 101), box_aspect=1)
     return figure
 
 

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 TITLE = "{metric}"
 SECTION = "{metric}"
-WHEN = "learnable"
 ORDER = 55
 CAPTION = """
 Mean {metric} on the test folds for each combination of settings in the study ``{study}``. *runs*:

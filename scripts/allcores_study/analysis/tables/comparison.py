@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 TITLE = "does {metric} differ?"
 SECTION = "{metric}"
-WHEN = "learnable"
 ORDER = 60
 CAPTION = """
 {metric} on the test folds minus that of **{base}**, paired by fold and seed. *low*, *high*: the 95

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from allcores.machine.costs import core_time
 from allcores_study.analysis import style, tidy
 from allcores_study.analysis.selection import SWEPT_COLUMN
 from allcores_study.analysis.wording import Number, count, number
@@ -83,11 +84,11 @@ def sentences(sweep_table: pd.DataFrame, facts: Facts) -> Iterator[str]:
     """Yield the cost of the sweeps, and the best candidate if the study does not select."""
     groups = list(_groups(sweep_table))
     if len(groups) > MOST_TOLD and sweep_table["chosen"].notna().all():
-        cost = f"{sweep_table['core_hours'].sum():.2g} core-hours"
+        cost = core_time(3600 * sweep_table["core_hours"].sum())
         yield f"Choosing took {cost}. {WITHOUT_INNER}"
         return
     for title, group in groups:
-        cost = f"{group['core_hours'].sum():.2g} core-hours"
+        cost = core_time(3600 * group["core_hours"].sum())
         whole = group[group["folds"] == group["folds"].max()]  # the others lack runs
         if whole["score"].isna().all():
             yield f"{title}: no candidate has a score in all of its runs."
