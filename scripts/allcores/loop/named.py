@@ -65,18 +65,18 @@ def chosen(strategy: str | type[Strategy], options: dict[str, Any], world: World
     Raises:
         ValueError: there is no such strategy or option, or it cannot use these workers.
     """
-    if "servers" in options:
-        raise ValueError(f"servers is no option here; pass run(..., servers={options['servers']})")
     known = names()
     if isinstance(strategy, type) and hasattr(strategy, "refusal"):
         _check_numbers(strategy, strategy.__name__, world)
         if "servers" in inspect.signature(strategy).parameters:
-            options["servers"] = world.servers
+            options.setdefault("servers", world.servers)
         return strategy
     if not isinstance(strategy, str) or strategy not in known:
         raise ValueError(f"strategy: found {strategy!r}; expected one of {', '.join(known)}")
     cls = load(strategy)
     defaults, allowed = options_of(cls)
+    if "servers" in options:
+        raise ValueError(f"servers is no option here; pass run(..., servers={options['servers']})")
     given = {} if defaults is None else options
     for (*_, option), problem in check((strategy,), given, defaults or {}, allowed):
         raise ValueError(f"{option} of {strategy}: {problem}")

@@ -43,7 +43,7 @@ schedules:
 strategies:
   ddp: {bucket_mb: 5, hook: fp16}
   servers: {name: parameter_server, servers: 2}
-  locked: {name: hogwild, locked: true, state: own}
+  locked: {name: hogwild, locked: true}
 studies:
   first:
     datasets: [made, digits]

@@ -165,7 +165,7 @@ def test_a_key_of_an_entry_wins_over_what_the_data_decide(of_width):
     config = config_of({"import": "of_width:Wide", "channels": 7, "image_size": 8})
     assert checks.findings(config) == []
     (note,) = [note for note in fit.notes(config, "first") if "of_width" in note]
-    assert "its classes will be taken from the data" in note
+    assert "its classes are taken from the data" in note
     run = next(iter(grid.expand(config).runs.values()))
     model = models.build(run, (1, 8, 8), 10)
     assert model.layers[1].out_features == 7

@@ -171,7 +171,7 @@ def test_studies_that_compare_the_same_candidates_train_each_run_once(tmp_path):
     assert project.planned() == {}
 
 
-@pytest.mark.parametrize("changes", [{"select": 3}, {"models": ["mlp-hidden8-lr0.01", "mlp"]}])
+@pytest.mark.parametrize("changes", [{"select": 3}, {"metrics": ["log_loss"]}])
 def test_studies_that_choose_differently_are_refused(tmp_path, changes):
     """The chosen runs have one path, that of the swept model."""
     project = copy(tmp_path)
