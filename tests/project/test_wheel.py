@@ -138,7 +138,6 @@ def test_what_it_can_do_is_said(allcores):
     assert "expected --configfile FILE" in allcores("run").stderr
     assert "allcores run --configfile mine.yaml" in allcores("run", "--help").stdout
     assert allcores("run", "--configfile=mine.yaml", "-n").returncode == 0
-    assert allcores("run", "--unlock").returncode == 0
     assert allcores("--version").stdout.strip() == allcores_version
     assert "allcores run --configfile mine.yaml" in allcores().stdout
     wrong = allcores("rum")

@@ -58,7 +58,7 @@ def miniature(tmp_path):
 
 
 def test_there_are_some():
-    assert len(EXAMPLES) == 10
+    assert len(EXAMPLES) == 9
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=[folder.name for folder in EXAMPLES])

@@ -36,10 +36,10 @@ studies:
 # What the study of test_workflow.py does not end with.
 FILES = {
     "alone": [
-        *("report.html", "learning_curve_figure.png", "target_table.html", "size_figure.png"),
-        *("elapsed_table.html", "elapsed_figure.png", "staleness_figure.png"),
+        *("report.html", "learning_curve_figure.png", "target_table.csv", "size_figure.png"),
+        *("elapsed_table.csv", "elapsed_figure.png", "staleness_figure.png"),
     ],
-    "packed": ["report.html", "packing_table.html", "packing_figure.png"],
+    "packed": ["report.html", "packing_table.csv", "packing_figure.png"],
 }
 
 

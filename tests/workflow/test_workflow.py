@@ -315,12 +315,11 @@ def test_killing_snakemake_leaves_nothing_and_the_next_call_resumes(tmp_path):
     process.communicate()
 
 
-def test_sigterm_ends_a_call_that_waits_for_missing_files(tmp_path, monkeypatch):
-    """As after a node's failure, when srun ends without an error: there Snakemake holds a lock."""
+def test_sigterm_ends_a_call_that_waits_for_missing_files(tmp_path):
+    """As where a file system shows them late: there Snakemake holds a lock."""
     project = copy(tmp_path)
     project.configure(lambda config: config["studies"]["first"].update(models=["mlp"]))
-    for name, value in {"LAUNCHER": "true", "NODES": "2", "NODE_CORES": "2"}.items():
-        monkeypatch.setitem(ENVIRONMENT, f"ALLCORES_{name}", value)
+    project.edit("scripts/train.py", "marks.put_all(flags.mark)", "pass")
     log = tmp_path / "log"
     with log.open("w") as file:
         process = project.snakemake("--latency-wait", "3", cwd=tmp_path, stdout=file)

@@ -145,9 +145,7 @@ def test_more_candidates_are_added_to_those_that_are_trained(tmp_path):
     scored = project.results / "studies" / "tuned" / "candidates.csv"
     first = {*pd.read_csv(scored)["candidate"]}
     page = scored.with_name("report.html").read_text()
-    assert (
-        "3 candidates, drawn from ranges by a scrambled Sobol sequence (seed 0); the best" in page
-    )
+    assert "3 candidates, drawn by a scrambled Sobol sequence (seed 0); the best" in page
     project.configure(lambda config: config["models"]["mlp"].update(sample=4))
     output = project.call()
     # Of one more candidate: two inner runs in each of two folds, and of the folds' best perhaps it.
