@@ -200,7 +200,6 @@ def prepare(folder):
     project.config.write_text(CONFIG)
     write_data(place, VERSIONS[0])
     write_model(place, VERSIONS[0])
-    shutil.copytree(twins[VERSIONS[0]].results / "plan", project.results / "plan")
     ENVIRONMENT["TMPDIR"] = str(folder / "temporary")
     Path(ENVIRONMENT["TMPDIR"]).mkdir()
     print("the campaign that is to be disturbed", flush=True)
