@@ -307,9 +307,9 @@ def _are_enough(metadata: Any, folds: Any) -> bool:
 def choices_that_differ(config: dict[str, Any]) -> Iterator[Problem]:
     """Yield a problem for each study that makes the choice of an earlier one in another way."""
     known: dict[str, Selection] = {}
-    for name, study in grid.with_finals(config["studies"]):
-        found = grid.selections_of(config, name, study)[0] if "select" in study else []
-        for one in found:
+    studies = [(name, one) for name, one in grid.with_finals(config["studies"]) if "select" in one]
+    for name, study in studies if len(studies) > 1 else []:
+        for one in grid.selections_of(config, name, study, grid.runs_of(config, study))[0]:
             first = known.setdefault(one.path, one)
             if (first.inner, first.metrics[0]) != (one.inner, one.metrics[0]):
                 yield (

@@ -143,10 +143,10 @@ def expand(config: dict[str, Any]) -> Table:
     oversubscribe, alone = set(), set()
     families = {label: entry["family"] for label, entry in config.get(settings.SWEPT, {}).items()}
     for name, study in with_finals(config["studies"]):
-        runs_of_study = {run.path: run for run in _runs_of_study(config, study)}
+        runs_of_study = {run.path: run for run in runs_of(config, study)}
         studies[name] = list(runs_of_study)
         if "select" in study:
-            chosen, inner = selections_of(config, name, study)
+            chosen, inner = selections_of(config, name, study, runs_of_study.values())
             first = {one.path: next(iter(one.outer.values())) for one in chosen}
             items = runs_of_study.items()
             others = {path: run for path, run in items if run.model.label not in families}
@@ -171,15 +171,16 @@ def expand(config: dict[str, Any]) -> Table:
 
 
 def selections_of(
-    config: dict[str, Any], name: str, study: dict[str, Any]
+    config: dict[str, Any], name: str, study: dict[str, Any], runs: Iterable[Run]
 ) -> tuple[list[candidates.Selection], dict[str, Run]]:
     """Return (the Selections of a study with `select`, path -> Run of their inner runs).
 
     Args:
         name, study: as with_finals() yields them.
+        runs: runs_of() the study.
     """
     families = {label: entry["family"] for label, entry in config.get(settings.SWEPT, {}).items()}
-    swept = [run for run in _runs_of_study(config, study) if run.model.label in families]
+    swept = [run for run in runs if run.model.label in families]
     datasets = [labelled(config, "datasets", label) for label in study["datasets"]]
     metrics = scoring.metrics_of(study, datasets)
     return candidates.of_runs(name, swept, study["select"], metrics, families)
@@ -215,7 +216,7 @@ def _not_stacked(run: Run) -> Run:
     return dataclasses.replace(run, stacked=False) if run.processes == 1 else run
 
 
-def _runs_of_study(config: dict[str, Any], study: dict[str, Any]) -> Iterator[Run]:
+def runs_of(config: dict[str, Any], study: dict[str, Any]) -> Iterator[Run]:
     """Yield the runs of one study, with folds as the innermost loop."""
     is_final = study["folds"] == NOTHING_HELD_OUT
     folds = None if is_final or study["folds"] == "test" else study["folds"]
