@@ -1,24 +1,20 @@
-"""Predict classes, labels or numbers for new samples, with one trained run or several.
+"""Predict classes, labels or numbers for new samples, with a trained model.
 
-    python scripts/predict.py results/mine/runs/photos/lenet/cosine/serial/w1t1 my_new_photos
-    python scripts/predict.py results/mine/runs/patients new.csv --model mlp
-    python scripts/predict.py results/mine new.csv --final
+    python scripts/predict.py results/mine/studies/first new.csv --model mlp
+    python scripts/predict.py results/mine/runs/photos/lenet/cosine/serial/w1t1/test/all/seed0 new/
 
-RUN is the folder of a run, or a folder with several runs, such as all folds of a study. Their
-predictions are averaged. The runs must have the same dataset, columns and targets. With --final,
-the final model of a study with `final: true` predicts: the one that scored best in
-cross-validation, or that of --model.
+PLACE is the folder of a study or of a run. Of a study, the model that scored best predicts: one
+that was trained on all samples (`final: true`), or else the mean of the runs of all folds.
 
 DATA is one of these:
-    an .npz file with `images` or `inputs`, and optionally `labels` or `targets`
+    an .npz file with `images` or `inputs`
     an .npy file
     an image or a folder of images
-    a .csv or .parquet file, for runs trained on a table (with the same columns) or on texts
-    the folder of a prepared dataset
+    a .csv or .parquet file, for models of a table (with the same columns) or of texts
 
-The output has one row per sample: its name, the prediction, the true value if known, and the
-probability of each class. For masks, it has the share of each class, and a file with .npz added to
-the output's name contains the predicted masks.
+The output has one row per sample: its name, the prediction, and the probability of each class. For
+masks, it has the share of each class, and a file with .npz added to the output's name contains the
+predicted masks.
 """
 
 from __future__ import annotations
@@ -36,22 +32,19 @@ def main(flags: argparse.Namespace) -> None:
     # Set before the imports: numpy and torch read these variables when they are imported.
     cores.set_thread_variables(flags.threads)
     lean_torch.import_torch()
-    from allcores_study.serving import ensemble, final_models, output, samples
+    import numpy as np
 
-    output.refuse_foreign(flags.output)
-    if flags.final:
-        predictors = [final_models.read(flags.run, flags.model)]
-    else:
-        predictors = ensemble.read(flags.run, flags.model)
-    unseen = ensemble.unseen(predictors)
-    new_samples = samples.read(flags.data, predictors[0], flags.unknown_as_none, unseen)
-    predictions = ensemble.mean(predictors, new_samples.inputs)
-    table, score = output.of(new_samples, predictions, predictors[0].task, predictors[0].names)
-    table.to_csv(flags.output, index=False)
-    arrays = output.save_arrays(flags.output, predictors[0].task, predictions)
-    files = flags.output if arrays is None else f"{flags.output} and {arrays}"
-    print(f"{len(table):,} samples, {ensemble.description(predictors)}{score}; written to {files}")
-    for note in (*new_samples.notes, *ensemble.notes(predictors, new_samples.inputs, flags.run)):
+    from allcores_study.serving.model import Model
+
+    model = Model.of(flags.place, flags.model, flags.dataset)
+    predictions = model.predictions(flags.data, flags.unknown_as_none)
+    predictions.table.to_csv(flags.output, index=False)
+    files = str(flags.output)
+    if predictions.arrays:
+        np.savez_compressed(f"{flags.output}.npz", **predictions.arrays)  # type: ignore[arg-type]
+        files += f" and {flags.output}.npz"
+    print(f"{len(predictions.table):,} samples, by {model}; written to {files}")
+    for note in predictions.notes:
         print(f"NOTE: {note}")
 
 
@@ -62,7 +55,7 @@ if __name__ == "__main__":
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("run", type=Path, metavar="RUN", help="folder of one run or of several")
+    add("place", type=Path, metavar="PLACE", help="folder of a study or of a run")
     add("data", type=Path, metavar="DATA", help="samples to predict")
     add(
         "--output",
@@ -71,12 +64,8 @@ if __name__ == "__main__":
         metavar="FILE",
         help="CSV file to write (default: predictions.csv)",
     )
-    add(
-        "--model",
-        metavar="LABEL",
-        help="use only the runs of this model, or of the candidates that were chosen for it",
-    )
-    add("--final", action="store_true", help="use a final model of the study or config at RUN")
+    add("--model", metavar="LABEL", help="the model of a study (default: the best)")
+    add("--dataset", metavar="LABEL", help="the dataset, if the study has several")
     add(
         "--unknown-as-none",
         action="store_true",

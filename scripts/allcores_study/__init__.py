@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from allcores_study.interactive.cross_validate import compare_strategies, cross_validate
-    from allcores_study.interactive.model import Model
     from allcores_study.interactive.result import Result
+    from allcores_study.serving.model import Model
 
 _MODULES = {
-    "Model": "model",
-    "Result": "result",
-    "compare_strategies": "cross_validate",
-    "cross_validate": "cross_validate",
+    "Model": "serving.model",
+    "Result": "interactive.result",
+    "compare_strategies": "interactive.cross_validate",
+    "cross_validate": "interactive.cross_validate",
 }
 __all__ = ["Model", "Result", "compare_strategies", "cross_validate"]
 
@@ -30,5 +30,5 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'allcores_study' has no attribute {name!r}")
     # Not an import statement, which the fingerprints of runs would follow.
-    module = importlib.import_module(f"allcores_study.interactive.{_MODULES[name]}")
+    module = importlib.import_module(f"allcores_study.{_MODULES[name]}")
     return getattr(module, name)

@@ -28,23 +28,24 @@ def of_study(study: Study) -> dict[str, Any]:
 
     Its prepared datasets are `datasets`, label -> Dataset, without those that no longer exist.
     """
-    all_metrics, folders, missing = [], [], list(study.missing)
+    all_metrics, paths, missing = [], [], list(study.missing)
     for run in study.runs:
         folder = Path(study.folder.run(run.path))
         try:
             conditions = study.table.conditions[run.path]
             all_metrics.append(read(folder, run, study.data, conditions))
-            folders.append(folder)
+            paths.append(run.path)
         except ValueError as error:
             if not study.missing:
                 raise
             print(error)
             missing.append(run.path)
+    folders = [Path(study.folder.run(path)) for path in paths]
     pairs = list(zip(all_metrics, folders, strict=True))
     measured = [metrics.measured(run, folder, study.facts.metrics) for run, folder in pairs]
     names = ("epochs", "staleness", "classes", "outputs", "confusion")
     frames = {name: getattr(tidy, name)(all_metrics) for name in names} | {
-        "runs": tidy.runs(all_metrics, measured),
+        "runs": tidy.runs(all_metrics, measured).assign(path=paths),
         "utilisation": of_all(pairs, lambda run, _: utilisation(run)),
         "candidates": selection.candidates(study, all_metrics, measured),
         "missing": pd.DataFrame({"run": missing, "log": [study.log(path) for path in missing]}),

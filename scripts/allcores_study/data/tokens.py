@@ -70,14 +70,6 @@ class Vocabulary:
             row[: len(tokens)] = tokens
         return rows
 
-    def texts(self, rows: np.ndarray) -> np.ndarray:
-        """Return the texts that have these numbers: (n, L) integers to (n,) objects."""
-        words = np.array(["", "", *self.words], dtype=object)
-        between = " " if self.kind == WORDS else ""
-        lengths = [longest(row[None]) for row in rows]
-        texts = [between.join(words[row[:end]]) for row, end in zip(rows, lengths, strict=True)]
-        return np.array(texts, dtype=object)
-
     def known_by(self, rows: np.ndarray) -> tuple[Vocabulary, np.ndarray]:
         """Return (the Vocabulary of the words in some rows, the new number of each old number).
 

@@ -67,10 +67,7 @@ def read(
         if suffix == ".csv":
             frame = _of_csv(path, {*texts}, {*verbatim}, {*as_written}, missing_values, header)
         else:
-            frame = _of_parquet(path, missing_values)
-        for name in frame.columns[frame.dtypes == "object"]:
-            if pd.api.types.infer_dtype(frame[name], skipna=True) == "decimal":
-                frame[name] = pd.to_numeric(frame[name])
+            frame = of_frame(pd.read_parquet(path), missing_values)
     except Exception as error:  # whatever pandas and pyarrow raise for a damaged file
         raise ValueError(f"{path}: cannot be read as {suffix[1:]} ({error})") from None
     if suffix == ".csv" and header is not False:
@@ -78,12 +75,16 @@ def read(
     return frame
 
 
-def _of_parquet(path: str | Path, missing_values: Iterable[Any]) -> pd.DataFrame:
+def of_frame(frame: pd.DataFrame, missing_values: Iterable[Any] = ()) -> pd.DataFrame:
+    """Return a table as read() returns one, whatever its types, names and index are."""
     import pandas as pd
 
-    frame = pd.read_parquet(path).rename(columns=str)
+    frame = frame.rename(columns=str)
     for name in frame.columns[frame.dtypes == "category"]:
         frame[name] = frame[name].astype(object).infer_objects()
+    for name in frame.columns[frame.dtypes == "object"]:
+        if pd.api.types.infer_dtype(frame[name], skipna=True) == "decimal":
+            frame[name] = pd.to_numeric(frame[name])
     if missing_values:
         frame = frame.mask(frame.isin([*missing_values]))
     return frame.reset_index(drop=True)  # an index is left by filtering rows, or names them

@@ -84,6 +84,8 @@ def cross_validate(
             config[key] = settings.plain(key, value)
         else:
             study[key] = settings.plain(key, value)
+    if "final" not in keys and workflow.has_final(file, name):
+        study["final"] = True  # Result.fit() asked for it
     options = settings.mapping("dataset", {} if dataset is None else dataset)
     entry = data_files.entry(file, data, target, groups, options)
     datasets = {} if entry is None else {"datasets": {label: entry}}

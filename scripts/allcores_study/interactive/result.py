@@ -10,12 +10,9 @@ import pandas as pd
 
 from allcores_study import yaml_files
 from allcores_study.analysis import tidy
-from allcores_study.analysis.study import VERDICT, Study
-from allcores_study.config import grid
+from allcores_study.analysis.study import VERDICT
 from allcores_study.interactive import workflow
-from allcores_study.interactive.model import Model
-from allcores_study.records.results_folder import ResultsFolder
-from allcores_study.serving.predictor import Predictor
+from allcores_study.serving.model import Model
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -104,41 +101,18 @@ class Result:
         return self.folder / "report.html"
 
     def model(self, label: str | None = None) -> Model:
-        """Return a trained model, to use on new data.
-
-        That is the final model of a study with `final=True`. Otherwise it is the mean of the models
-        of all folds, trained with the schedule, strategy and training-set size that scored best.
+        """Return the trained model that scored best, to use on new data; see Model.of().
 
         Args:
-            label: of the model; None: the final model that scored best, or the only model.
-
-        Raises:
-            ValueError: there is no such model, or there are several.
+            label: of the model; None: of any.
         """
-        config = workflow.config_of(self.config_file)
-        if config["studies"][self.name].get("final"):
-            return Model.final(self.folder, label)
-        folder = ResultsFolder(str(self.results))
-        study = Study(config, grid.expand(config), folder, self.name)
-        runs = self.runs[self.runs["diverged"].isna()]
-        labels = list(dict.fromkeys(runs["model"]))
-        if label is None and len(labels) == 1:
-            (label,) = labels
-        if label not in labels:
-            raise ValueError(f"label: found {label!r}; expected one of {', '.join(labels)}")
-        means = runs[runs["model"] == label].groupby(tidy.SETTINGS)["score"].mean()
-        best = (means * study.facts.metric.sign).idxmax()
-        chosen = [
-            run
-            for run in study.runs
-            if tuple(tidy.identity_of(study, run)[key] for key in tidy.SETTINGS) == best
-        ]
-        return Model([Predictor(folder.run(run.path)) for run in chosen])
+        return Model.of(self.folder, label)
 
     def fit(self, label: str | None = None, cores: int | str = "all") -> Model:
         """Train each model once on all samples, as `final=True` does, and return one; see model().
 
-        Hyperparameters are chosen as in each fold. Call this in the working directory of the study.
+        Hyperparameters are chosen as in each fold. Later calls of the study keep these models up to
+        date, until one has `final=False`. Call this in the working directory of the study.
 
         Raises:
             ValueError: the config is no longer there.

@@ -9,28 +9,27 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
-import time
 import warnings
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import yaml
 
 from allcores.files import write_text
 from allcores.machine import cores, lifetime
 from allcores_study import programs, yaml_files
-from allcores_study.config import grid, settings, sweeps
+from allcores_study.config import settings
 from allcores_study.records import results_folder
 from allcores_study.records.results_folder import ResultsFolder
-from allcores_study.watching import journal
-from allcores_study.watching.ledger import Ledger
-from allcores_study.watching.progress_line import SHARE_OF_TIME
-from allcores_study.watching.status import Status
+from allcores_study.watching.progress_line import LINES_EVERY
+from allcores_study.watching.state import DONE, FAILED, RUNNING, WAITING
 
 HEADER = "# Written by allcores_study; another call from Python with this name overwrites it.\n"
 BAR = "{desc}: {n_fmt} of {total_fmt} runs |{bar}| {elapsed}{postfix}"
-EVERY = 0.5  # seconds between two updates of the bar
+# A line of Snakemake's process on the progress of its runs, see CallSnapshot.line().
+PROGRESS = re.compile(
+    f"([0-9]+) {DONE}, ([0-9]+) {RUNNING}, ([0-9]+) {FAILED}, ([0-9]+) {WAITING}(.*)"
+)
 LAST_LINES = 25  # of what Snakemake printed, in the error of a study that failed
 
 
@@ -53,6 +52,12 @@ def file_of(name: str) -> Path:
     if file.exists() and not file.read_text(errors="replace").startswith(HEADER):
         raise ValueError(f"name: {file} exists and was not written from Python; choose another")
     return file
+
+
+def has_final(file: Path, study: str) -> bool:
+    """Return whether an earlier call made final models of a study of a file, if there is one."""
+    config = yaml_files.read(file) if file.exists() else {}
+    return bool(config.get("studies", {}).get(study, {}).get("final"))
 
 
 def write(file: Path, config: dict[str, Any]) -> None:
@@ -81,55 +86,48 @@ def run(file: Path, wanted_cores: int | str, data: str) -> None:
     flags = ["-s", str(snakefile), "--cores", str(count), "--configfile", str(file)]
     # A class beside a script is importable for it, wherever it is started.
     paths = [sys.path[0], *filter(None, [os.environ.get("PYTHONPATH")])]
-    with tempfile.TemporaryFile("w+", errors="replace") as printed:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "snakemake", *flags],
-            stdin=subprocess.DEVNULL,
-            stdout=printed,
-            stderr=subprocess.STDOUT,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
-            start_new_session=True,  # a signal to this process reaches the runs only from _stop()
-            preexec_fn=functools.partial(lifetime.die_with_parent, os.getpid()),
-        )
-        try:
-            _show_progress(process, file)
-            failed = process.wait()
-        except BaseException as error:
-            _stop(process)
-            if isinstance(error, KeyboardInterrupt):
-                print("stopped; the same call continues", file=sys.stderr)
-            raise
-        if failed:
-            raise _error(file.stem, data, printed)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "snakemake", *flags],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), LINES_EVERY: "1"},
+        start_new_session=True,  # a signal to this process reaches the runs only from _stop()
+        preexec_fn=functools.partial(lifetime.die_with_parent, os.getpid()),
+    )
+    try:
+        printed = _show_progress(process, file.stem)
+        failed = process.wait()
+    except BaseException as error:
+        _stop(process)
+        if isinstance(error, KeyboardInterrupt):
+            print("stopped; the same call continues", file=sys.stderr)
+        raise
+    if failed:
+        raise _error(file.stem, data, printed)
 
 
-def _show_progress(process: subprocess.Popen[bytes], file: Path) -> None:
-    """Show a bar of the runs until the process ends."""
-    bar, status, began, pause = None, None, time.time(), EVERY
+def _show_progress(process: subprocess.Popen[str], name: str) -> list[str]:
+    """Show a bar of the runs until the process ends, and return the other lines that it printed."""
     with warnings.catch_warnings():  # in a notebook without ipywidgets, tqdm asks for them
         warnings.simplefilter("ignore")
         from tqdm.auto import tqdm
-    folder = results_of(file)
-    while process.poll() is None:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(pause)
-        with contextlib.suppress(OSError, ValueError):  # files come and go
-            call = journal.read_call(folder)
-            if call is None or call.started < began:
-                continue  # the config has not been checked yet
-            status = status or _status(file)
-            looked = time.perf_counter()
-            look = status.look()
-            # A look at thousands of runs takes long, and the runs need the cores.
-            pause = max(EVERY, (time.perf_counter() - looked) / SHARE_OF_TIME)
-            if bar is None:
-                bar = tqdm(total=len(look.runs), desc=file.stem, bar_format=BAR)
-            bar.total, bar.n = len(look.runs), max(bar.n, look.done)
-            bar.set_postfix_str(look.time_left)
+    bar, printed = None, []
+    assert process.stdout is not None
+    for line in process.stdout:
+        found = PROGRESS.match(line)
+        if found is None:
+            printed.append(line.rstrip("\n"))
+            continue
+        done, *others = map(int, found.groups()[:4])
+        bar = bar or tqdm(total=0, desc=name, bar_format=BAR)
+        bar.total, bar.n = done + sum(others), done
+        bar.set_postfix_str(found[5].strip("; \n"))
     if bar is not None:
-        bar.n = bar.total if process.returncode == 0 else bar.n
-        bar.set_postfix_str("", refresh=False)
         bar.close()
+    return printed
 
 
 def results_of(file: Path) -> ResultsFolder:
@@ -137,29 +135,17 @@ def results_of(file: Path) -> ResultsFolder:
     return ResultsFolder(f"results/{results_folder.name_of([file])}")
 
 
-def _status(file: Path) -> Status:
-    config = config_of(file)
-    return Status(Ledger(config, grid.expand(config), results_of(file)))
-
-
-def config_of(file: Path) -> dict[str, Any]:
-    """Return the config in a file, which was run, with its sweeps expanded."""
-    return sweeps.expanded(settings.with_defaults(yaml_files.read(file)))
-
-
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def _stop(process: subprocess.Popen[str]) -> None:
     """Interrupt Snakemake and its runs, as Ctrl-C in a terminal does, and wait; again if again."""
     while process.poll() is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGINT)
         with contextlib.suppress(KeyboardInterrupt):
-            process.wait()
+            process.communicate()  # what it still prints has to be read, or it would wait
 
 
-def _error(name: str, data: str, printed: IO[str]) -> Exception:
+def _error(name: str, data: str, lines: list[str]) -> Exception:
     """Return a ValueError of the findings on a config, in terms of arguments, or a StudyError."""
-    printed.seek(0)
-    lines = printed.read().splitlines()
     place = re.compile(rf"(?:.*/)?{re.escape(name)}\.yaml:\d+: (.*)")
     findings = [found[1] for line in lines if (found := place.match(line.strip()))]
     if findings:

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allcores.files import read_json, write_json, write_text
+from allcores.files import write_json, write_text
 from allcores_study.analysis.study import folder_of_final
 from allcores_study.records import run_files
 from allcores_study.records.results_folder import FINAL_MODELS
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from allcores_study.analysis.metrics import Metric
     from allcores_study.analysis.study import Study
     from allcores_study.config.run import Run
-    from allcores_study.serving.predictor import Predictor
 
 
 def write(study: Study) -> None:
@@ -96,40 +95,3 @@ def _expected(study: Study, run: Run, runs: pd.DataFrame) -> dict[str, Any]:
 def _rank(expected: dict[str, Any], metric: Metric) -> float:
     """Return the sort key of a model, the smallest for the best."""
     return math.inf if expected["score"] is None else -metric.sign * expected["score"]
-
-
-def read(folder: str | Path, model: str | None = None) -> Predictor:
-    """Return the final model that scored best in cross-validation.
-
-    Args:
-        folder: of the results of a config, of a study, of its final models, or of those of a
-            dataset.
-        model: label of a model; None: of any.
-
-    Raises:
-        ValueError: there is no such model, or models of several studies or datasets.
-    """
-    from allcores_study.serving.predictor import Predictor  # needs torch, the workflow does not
-
-    folder = Path(folder)
-    above = [place.with_name("models.json") for place in (folder / "x", folder, folder.parent)]
-    lists = [*sorted(folder.rglob(FINAL_MODELS)), *filter(Path.is_file, above)]
-    all_entries = [(file.parent, entry) for file in lists for entry in read_json(file)["models"]]
-    found = [
-        (place, entry)
-        for place, entry in all_entries
-        if place.is_relative_to(folder) or (place / entry["folder"]).is_relative_to(folder)
-    ]
-    if not found:
-        raise ValueError(f"{folder}: has no final models; add `final: true` to the study")
-    named = [(place, entry) for place, entry in found if model in (None, entry["model"])]
-    sound = [(place, entry) for place, entry in named if not entry["diverged"]]
-    fitting = sound or named
-    if not fitting:
-        known = dict.fromkeys(entry["model"] for _, entry in found)
-        raise ValueError(f"{folder}: has no final {model!r}; found {', '.join(known)}")
-    if len({(place, entry["dataset"]) for place, entry in fitting}) > 1:
-        places = dict.fromkeys(str(place / entry["dataset"]) for place, entry in fitting)
-        raise ValueError(f"{folder}: has several final models; give one of {', '.join(places)}")
-    place, best = fitting[0]
-    return Predictor(place / best["folder"])

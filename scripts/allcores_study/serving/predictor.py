@@ -76,12 +76,6 @@ class Predictor:
         self.model.eval()
         self.task = self.task.given_by(self.model)
 
-    @property
-    def data_folder(self) -> Path:
-        """The folder of its prepared dataset, if the run is in the results of a config."""
-        place = run_files.results_of(self.folder)
-        return place / "data" / self.run.dataset.label if place else self.folder / "data"
-
     @torch.inference_mode()
     def scores(self, inputs: np.ndarray) -> np.ndarray:
         """Return the outputs of the model, (n, outputs), float32 for networks.

@@ -51,10 +51,6 @@ class Task:
         """The name by which named() finds it."""
         return type(self).__module__.rpartition(".")[2]
 
-    # The name of the targets in files of arrays.
-    array = "targets"
-    # The end of the message on true answers that is_scored() refuses.
-    unfit = "do not fit"
     # What a target is: "fixed", whatever is done to the input, or "pixels" that move with those of
     # the image. See data/targets.py.
     target = "fixed"
@@ -72,10 +68,6 @@ class Task:
     def output_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         """Return the shape of a model's output for a sample of this shape."""
         return (self.outputs,)
-
-    def target_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        """Return the shape of a stored target for a sample of this shape."""
-        return ()
 
     def checked(self, targets: np.ndarray) -> np.ndarray:
         """Return the targets of all samples with the dtype in which they are stored.
@@ -153,10 +145,6 @@ class Task:
         """
         raise NotImplementedError
 
-    def is_scored(self, true: np.ndarray) -> bool:
-        """Return whether true answers are valid; predictions are scored with them."""
-        return True
-
     def in_words(self, measures: dict[str, Any]) -> str:
         """Return the main measure as text: "accuracy 96.33%"."""
         raise NotImplementedError
@@ -172,21 +160,14 @@ class Task:
         """
         raise NotImplementedError
 
-    def told(
-        self, answers: np.ndarray, true: np.ndarray | None, names: list[str] | None
-    ) -> tuple[dict[str, np.ndarray], str]:
-        """Return (name -> column of a table of predictions, the score in words).
+    def columns(self, answers: np.ndarray, names: list[str] | None) -> dict[str, np.ndarray]:
+        """Return name -> column of a table of predictions, (n,), or what no table can hold.
 
         Args:
             answers: (n, outputs).
-            true: targets as stored; None: unknown, and the score is "".
             names: names of the outputs; None: there is one.
         """
         raise NotImplementedError
-
-    def arrays(self, answers: np.ndarray) -> dict[str, np.ndarray]:
-        """Return name -> array that is saved beside a table of predictions."""
-        return {}
 
     def examples(self, count: int, shape: Sequence[int]) -> Tensor:
         """Return this many random targets as the loss takes them.

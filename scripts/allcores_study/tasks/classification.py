@@ -42,7 +42,6 @@ LEAST = float(np.finfo(np.float64).eps)
 class Classification(Task):
     """Stored targets are class numbers, int64; models have an output for each class."""
 
-    array = "labels"
     measures = ("accuracy", "confusion")
 
     def checked(self, targets: np.ndarray) -> np.ndarray:
@@ -134,16 +133,12 @@ class Classification(Task):
         """Return probabilities: those of the model, or the softmax of the scores."""
         return scores if self.gives_probabilities else scores.softmax(dim=1)
 
-    def told(
-        self, answers: np.ndarray, true: np.ndarray | None, names: list[str] | None
-    ) -> tuple[dict[str, np.ndarray], str]:
+    def columns(self, answers: np.ndarray, names: list[str] | None) -> dict[str, np.ndarray]:
         assert names is not None
-        predicted, texts = answers.argmax(axis=1), np.array(names, dtype=object)
-        columns, score = {"predicted": texts[predicted]}, ""
-        if true is not None:
-            columns["true"] = texts[true]
-            score = self.in_words(self.measured(true, predicted))
-        return columns | {f"p_{name}": answers[:, at] for at, name in enumerate(names)}, score
+        predicted = np.array(names, dtype=object)[answers.argmax(axis=1)]
+        return {"predicted": predicted} | {
+            f"p_{name}": answers[:, at] for at, name in enumerate(names)
+        }
 
     def examples(self, count: int, shape: Sequence[int]) -> Tensor:
         import torch

@@ -28,12 +28,7 @@ class Multilabel(Task):
     A label is predicted to hold if its score is above 0, or its probability above a half.
     """
 
-    array = "labels"
-    unfit = "are not zeros and ones"
     measures = ("micro_f1", "macro_f1", "of_each")
-
-    def target_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        return (self.outputs,)
 
     def checked(self, targets: np.ndarray) -> np.ndarray:
         targets = np.asarray(targets)
@@ -47,9 +42,6 @@ class Multilabel(Task):
         if len(targets) > 1 and ((sums == 0) | (sums == len(targets))).any():
             raise ValueError("a label holds for all samples or for none; expected both")
         return targets.astype(np.int8)
-
-    def is_scored(self, true: np.ndarray) -> bool:
-        return bool(np.isin(true, (0, 1)).all())
 
     def scaled(self, targets: np.ndarray, scaling: Any) -> np.ndarray:
         return targets.astype(np.float32)
@@ -111,17 +103,11 @@ class Multilabel(Task):
         """Return probabilities: those of the model, or the sigmoid of the scores."""
         return scores if self.gives_probabilities else scores.sigmoid()
 
-    def told(
-        self, answers: np.ndarray, true: np.ndarray | None, names: list[str] | None
-    ) -> tuple[dict[str, np.ndarray], str]:
+    def columns(self, answers: np.ndarray, names: list[str] | None) -> dict[str, np.ndarray]:
         assert names is not None
         predicted = (answers > 0.5).astype(np.int8)
         columns = {f"predicted_{name}": predicted[:, at] for at, name in enumerate(names)}
-        score = ""
-        if true is not None:
-            columns |= {f"true_{name}": true[:, at] for at, name in enumerate(names)}
-            score = self.in_words(self.measured(true, predicted))
-        return columns | {f"p_{name}": answers[:, at] for at, name in enumerate(names)}, score
+        return columns | {f"p_{name}": answers[:, at] for at, name in enumerate(names)}
 
     def examples(self, count: int, shape: Sequence[int]) -> Tensor:
         import torch

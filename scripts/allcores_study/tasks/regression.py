@@ -33,12 +33,9 @@ class Regression(Task):
     def measures(self) -> tuple[str, ...]:  # type: ignore[override]
         return METRICS if self.outputs == 1 else (*METRICS, "of_each")
 
-    def target_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        return () if self.outputs == 1 else (self.outputs,)
-
     def checked(self, targets: np.ndarray) -> np.ndarray:
         targets = np.asarray(targets)
-        expected = (len(targets), *self.target_shape(()))
+        expected = (len(targets),) if self.outputs == 1 else (len(targets), self.outputs)
         if targets.shape != expected:
             raise ValueError(f"expected targets of the shape {expected}; found {targets.shape}")
         for column in targets.reshape(len(targets), -1).T:
@@ -107,21 +104,11 @@ class Regression(Task):
         spread, centre = (torch.as_tensor(value, dtype=torch.float64) for value in given)
         return scores.double() * spread + centre
 
-    def told(
-        self, answers: np.ndarray, true: np.ndarray | None, names: list[str] | None
-    ) -> tuple[dict[str, np.ndarray], str]:
+    def columns(self, answers: np.ndarray, names: list[str] | None) -> dict[str, np.ndarray]:
         if self.outputs == 1:
-            columns = {"predicted": answers[:, 0]} | ({} if true is None else {"true": true})
-        else:
-            assert names is not None
-            columns = {f"predicted_{name}": answers[:, at] for at, name in enumerate(names)}
-            if true is not None:
-                columns |= {f"true_{name}": true[:, at] for at, name in enumerate(names)}
-        if true is None:
-            return columns, ""
-        measures = self.measured(true, answers[:, 0] if self.outputs == 1 else answers)
-        errors = f"RMSE {measures['rmse']:.4g}, MAE {measures['mae']:.4g}"
-        return columns, f"{self.in_words(measures)}, {errors}"
+            return {"predicted": answers[:, 0]}
+        assert names is not None
+        return {f"predicted_{name}": answers[:, at] for at, name in enumerate(names)}
 
     def examples(self, count: int, shape: Sequence[int]) -> Tensor:
         import torch

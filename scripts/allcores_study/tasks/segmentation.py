@@ -32,22 +32,18 @@ class Segmentation(Task):
     Models give (n, outputs, H, W), a score for each class and pixel.
     """
 
-    array = "masks"
-    unfit = "hold numbers that are not classes"
     target = "pixels"
     measures = ("mean_iou", "mean_dice", "pixel_accuracy", "of_each")
 
     def output_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         return (self.outputs, *shape[1:])
 
-    def target_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
-        return tuple(shape[1:])
-
     def checked(self, targets: np.ndarray) -> np.ndarray:
         targets = np.asarray(targets)
         if targets.ndim != 3 or targets.dtype.kind not in "iu":
             raise ValueError(f"expected (N, H, W) class numbers; found {targets.dtype}")
-        others = np.argwhere(~self._are_classes(targets))
+        are_classes = ((targets >= 0) & (targets < self.outputs)) | (targets == WITHOUT_CLASS)
+        others = np.argwhere(~are_classes)
         if len(others):
             place = tuple(others[0].tolist())
             raise ValueError(
@@ -55,12 +51,6 @@ class Segmentation(Task):
                 f"{self.outputs - 1}, or {WITHOUT_CLASS} where there is no class"
             )
         return targets.astype(np.uint8)
-
-    def _are_classes(self, targets: np.ndarray) -> np.ndarray:
-        return ((targets >= 0) & (targets < self.outputs)) | (targets == WITHOUT_CLASS)
-
-    def is_scored(self, true: np.ndarray) -> bool:
-        return true.dtype.kind in "iub" and bool(self._are_classes(true).all())
 
     def scaled(self, targets: np.ndarray, scaling: Any) -> np.ndarray:
         return targets
@@ -152,20 +142,15 @@ class Segmentation(Task):
 
         return (scores[:, None] == torch.arange(self.outputs)[:, None, None]).float()
 
-    def told(
-        self, answers: np.ndarray, true: np.ndarray | None, names: list[str] | None
-    ) -> tuple[dict[str, np.ndarray], str]:
+    def columns(self, answers: np.ndarray, names: list[str] | None) -> dict[str, np.ndarray]:
+        """Return the most frequent class, the share of each, and `masks`, (n, H, W) uint8."""
         assert names is not None
-        masks = self.arrays(answers)["masks"]
+        masks = answers.argmax(axis=1).astype(np.uint8)
         flat = masks.reshape(len(masks), math.prod(masks.shape[1:]))
         shares = np.stack([(flat == at).mean(axis=1) for at in range(self.outputs)], axis=1)
         columns = {"predicted": np.array(names, dtype=object)[shares.argmax(axis=1)]}
         columns |= {f"share_{name}": shares[:, at] for at, name in enumerate(names)}
-        score = "" if true is None else self.in_words(self.measured(true, flat))
-        return columns, score
-
-    def arrays(self, answers: np.ndarray) -> dict[str, np.ndarray]:
-        return {"masks": answers.argmax(axis=1).astype(np.uint8)}
+        return columns | {"masks": masks}
 
     def examples(self, count: int, shape: Sequence[int]) -> Tensor:
         import torch

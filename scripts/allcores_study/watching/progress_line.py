@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from allcores_study.config.grid import Table
     from allcores_study.watching.journal import JobRecord, Journal
 
-# Seconds between two updates: on a terminal, and where each update prints another line. Then the
-# share of a core's time that updates may take.
+# Seconds between two updates: on a terminal, and where each update prints another line, unless
+# LINES_EVERY in the environment says it. Then the share of a core's time that updates may take.
 EVERY, EVERY_LINE, SHARE_OF_TIME = 1.0, 30.0, 0.02
+LINES_EVERY = "ALLCORES_SECONDS_PER_LINE"
 
 
 class CallProgress:
@@ -55,7 +56,7 @@ class ProgressLine(threading.Thread):
     Args:
         look: returns what to show.
         logger: its messages are printed above the line; None if there are none.
-        interval: seconds between two updates where there is no terminal.
+        interval: seconds between two updates where there is no terminal; None: see above.
 
     Attributes:
         over: event that ends it.
@@ -65,13 +66,14 @@ class ProgressLine(threading.Thread):
         self,
         look: Callable[[], state.CallSnapshot],
         logger: logging.Logger | None = None,
-        interval: float = EVERY_LINE,
+        interval: float | None = None,
     ) -> None:
         super().__init__(daemon=True)
         self.look, self.over = look, threading.Event()
         self.bar: tqdm | None = None
         self.is_on_terminal = sys.stderr.isatty()
-        self.interval = EVERY if self.is_on_terminal else interval
+        by_lines = interval or float(os.environ.get(LINES_EVERY, EVERY_LINE))
+        self.interval = EVERY if self.is_on_terminal else by_lines
         for handler in logger.handlers if logger and self.is_on_terminal else []:
             if is_of_terminal(handler):
                 if os.environ.get("NO_COLOR"):  # https://no-color.org

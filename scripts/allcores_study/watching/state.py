@@ -42,11 +42,6 @@ class CallSnapshot:
     runs: dict[str, RunProgress]
     is_over: bool = False
 
-    @property
-    def done(self) -> int:
-        """The number of runs that have ended well."""
-        return self._counts()[DONE]
-
     def _counts(self) -> Counter[str]:
         return Counter(one.state for one in self.runs.values())
 
@@ -68,11 +63,6 @@ class CallSnapshot:
         return tqdm.format_meter(
             done, total, elapsed=1.0, ncols=width, bar_format=format, rate=rate
         )
-
-    @property
-    def time_left(self) -> str:
-        """In words: "03:20 left"; "": the call is over, or nothing is known."""
-        return self.line().rpartition("; ")[2] if self._left() else ""
 
     def _left(self) -> tuple[float, float, float] | None:
         """Return core-seconds done and in all, by expectation, and how many are done per second.

@@ -17,7 +17,7 @@ from test_sweeps import INNER, PIXELS, RATES, SEED, Net
 
 from allcores_study.data.batches import Batches
 from allcores_study.records import run_files
-from allcores_study.serving import ensemble, final_models
+from allcores_study.serving.model import Model
 
 CONFIG = """
 models:
@@ -63,7 +63,7 @@ def test_the_final_network_is_a_refit_by_plain_torch_of_the_choice_of_scikit_lea
     means = [found["mean"] for found in entry["chosen"]["candidates"].values()]
     assert means == pytest.approx(search.cv_results_["mean_test_score"], abs=2e-3)
     assert entry["train_samples"] == len(LABELS)
-    predictor = final_models.read(trained.results, "mlp")
+    (predictor,) = Model.of(trained.results / "studies/nested", "mlp").predictors
     ours = list(predictor.model.state_dict().values())
     theirs = list(search.best_estimator_.net_.state_dict().values())
     for weight, expected in zip(ours, theirs, strict=True):
@@ -72,7 +72,7 @@ def test_the_final_network_is_a_refit_by_plain_torch_of_the_choice_of_scikit_lea
 
 def test_the_final_forest_is_that_of_scikit_learn(trained):
     pixels = torch.from_numpy(PIXELS * 255).to(torch.uint8).numpy()
-    predictor = final_models.read(trained.results, "forest")
+    (predictor,) = Model.of(trained.results / "studies/nested", "forest").predictors
     source = Batches(pixels, predictor.scaling.mean, predictor.scaling.std)
     rows = source.plain(np.arange(len(pixels))).flatten(1).numpy()
     forest = RandomForestClassifier(n_estimators=5, random_state=SEED).fit(rows, LABELS)
@@ -89,23 +89,19 @@ def test_what_to_expect_is_the_score_of_the_cross_validation(trained):
     assert listed(trained)[0]["model"] == means.idxmax()  # the best first
 
 
-def test_predict_uses_a_final_models_only_if_asked(trained, tmp_path):
-    data = trained.results / "data" / "digits"
-    program = [sys.executable, ROOT / "scripts" / "predict.py", trained.results, data]
-    flags = ["--final", "--model", "mlp", "--output", tmp_path / "final.csv"]
+def test_predict_uses_the_final_model(trained, tmp_path):
+    study = trained.results / "studies" / "nested"
+    np.save(tmp_path / "new.npy", np.load(trained.results / "data" / "digits" / "inputs.npy"))
+    program = [sys.executable, ROOT / "scripts" / "predict.py", study, tmp_path / "new.npy"]
+    flags = ["--model", "mlp", "--output", tmp_path / "final.csv"]
     done = subprocess.run([*program, *flags], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "final/digits/mlp/constant" in done.stdout
     predicted = pd.read_csv(tmp_path / "final.csv")["predicted"]
     assert (predicted == LABELS).mean() > 0.9
-    assert not any(predictor.run.final for predictor in ensemble.read(trained.results, "mlp"))
-    with pytest.raises(ValueError, match="has no final 'lenet'; found "):
-        final_models.read(trained.results, "lenet")
-    assert final_models.read(trained.results / "studies/nested/final/digits", "mlp")
-    with pytest.raises(ValueError, match="has only final models; use --final"):
-        ensemble.read(trained.results / "studies")
-    with pytest.raises(ValueError, match="has no final models; add `final: true`"):
-        final_models.read(tmp_path)
+    assert Model.of(study).predictors[0].run.model.label == listed(trained)[0]["model"]
+    with pytest.raises(ValueError, match=r"has no lenet; found \w+ of digits, \w+ of digits"):
+        Model.of(study, "lenet")
 
 
 def test_a_damaged_final_models_is_gathered_again_and_nothing_is_trained(trained, tmp_path):
@@ -134,9 +130,9 @@ studies:
     assert {entry["model"] for entry in entries} == {"mlp-lr0.1", "mlp-lr0.01"}
     assert {entry["train_samples"] for entry in entries} == {40}
     assert {entry["expected"]["runs"] for entry in entries} == {2}  # of 40 samples alone
-    with pytest.raises(ValueError, match=r"has no final .mlp."):
-        final_models.read(project.results, "mlp")
-    assert final_models.read(project.results).run.seed == 3
+    with pytest.raises(ValueError, match=r"has no mlp; found mlp-lr0"):
+        Model.of(project.results / "studies/one", "mlp")
+    assert Model.of(project.results / "studies/one").predictors[0].run.seed == 3
 
 
 def test_a_final_model_that_diverged_is_last_and_not_used(tmp_path):
@@ -155,4 +151,4 @@ studies: {one: {datasets: [made], folds: 2, models: [bad, good], final: true}}
         ("bad", True),
     ]
     assert entries[1]["expected"] == {"score": None, "low_95": None, "high_95": None, "runs": 2}
-    assert final_models.read(project.results).run.model.label == "good"
+    assert Model.of(project.results / "studies/one").predictors[0].run.model.label == "good"

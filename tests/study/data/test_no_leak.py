@@ -9,7 +9,8 @@ from allcores_study.config.run import Entry
 from allcores_study.data import folds, storage
 from allcores_study.data.folds import Assignable
 from allcores_study.datasets import table
-from allcores_study.serving import ensemble, samples
+from allcores_study.serving import samples
+from allcores_study.serving.model import Model
 from allcores_study.serving.predictor import Predictor
 
 ROWS = 30
@@ -81,13 +82,12 @@ def test_a_run_does_not_know_a_category_that_only_held_out_rows_have(tmp_path, l
     without, knowing = (Predictor(laboratory.folder / f"fold{fold}") for fold in (1, 2))
     file = tmp_path / "new.csv"
     file.write_text("size,town\n0.5,Aachen\n0.5,Ulm\n")
-    unseen = ensemble.unseen([without])
     with pytest.raises(ValueError, match="'Aachen', in 1 of 2 rows; known: 'Bonn', 'Kiel', 'Ulm'"):
-        samples.read(file, without, unseen=unseen)
-    as_none = samples.read(file, without, True, unseen).inputs
+        samples.of(file, without, unseen=without.unseen)
+    as_none = samples.of(file, without, True, without.unseen).inputs
     assert without.scores(as_none).shape == (2, 2)
     # Together they know it; to the one that does not, it is none.
-    both = samples.read(file, knowing, unseen=ensemble.unseen([without, knowing])).inputs
-    (note,) = ensemble.notes([without, knowing], both, laboratory.folder)
+    both = samples.of(file, knowing).inputs
+    (note,) = Model([without, knowing]).predictions(file).notes
     assert note.startswith("1 of 2 samples have a category that some run has not seen")
     assert np.array_equal(without.scores(both), without.scores(as_none))

@@ -9,11 +9,12 @@ from test_any_data import PLAIN
 
 from allcores_study.config import checks, registry
 from allcores_study.config.run import Entry
-from allcores_study.data import storage, tokens
+from allcores_study.data import tokens
 from allcores_study.data.tokens import Vocabulary
 from allcores_study.datasets import npz, text
 from allcores_study.planning import preflight, trials
-from allcores_study.serving import ensemble, samples
+from allcores_study.serving import samples
+from allcores_study.serving.model import Model
 from allcores_study.serving.predictor import Predictor
 from allcores_study.training import models
 
@@ -167,18 +168,14 @@ def test_runs_of_several_folds_predict_texts_together(tmp_path, laboratory):
         laboratory.trained(vary(run, fold=fold), f"fold{fold}")
     predictors = [Predictor(laboratory.folder / f"fold{fold}") for fold in (0, 1)]
     assert predictors[0].vocabulary != predictors[1].vocabulary
-    new = samples.read(tmp_path / "reviews.csv", predictors[0])
-    assert new.true.tolist() == [0, 1] * 30
+    new = samples.of(tmp_path / "reviews.csv", predictors[0])
     kept = pd.read_parquet(laboratory.folder / "fold0" / "predictions.parquet")
     told = predictors[0].scores(new.inputs)[kept["sample"]]
     assert told == pytest.approx(np.stack(kept["scores"]), abs=1e-6)
-    assert ensemble.mean(predictors, new.inputs).shape == (60, 2)
-    prepared = samples.read(laboratory.folder / "data" / "reviews", predictors[1])
-    again = predictors[1].scores(prepared.inputs)
-    assert again == pytest.approx(predictors[1].scores(new.inputs), abs=1e-6)
+    assert Model(predictors).predict_proba(FRAME).shape == (60, 2)
     (tmp_path / "other.csv").write_text("text\ngood\n")
     with pytest.raises(ValueError, match="has no texts in a column review; found text"):
-        samples.read(tmp_path / "other.csv", predictors[0])
+        samples.of(tmp_path / "other.csv", predictors[0])
 
 
 def test_numbers_of_the_users_own_stay_integers(tmp_path, laboratory):
@@ -195,10 +192,10 @@ def test_numbers_of_the_users_own_stay_integers(tmp_path, laboratory):
     assert laboratory.trained(wider, "wide")[1]["embedding.weight"].shape[0] == 50
     predictor = Predictor(laboratory.folder / "run")
     np.save(tmp_path / "new.npy", rows[:3])
-    assert samples.read(tmp_path / "new.npy", predictor).inputs.dtype == np.int32
+    assert samples.of(tmp_path / "new.npy", predictor).inputs.dtype == np.int32
     np.save(tmp_path / "new.npy", rows[:3] + 9)
     with pytest.raises(ValueError, match="integers from 0 to 9"):
-        samples.read(tmp_path / "new.npy", predictor)
+        samples.of(tmp_path / "new.npy", predictor)
 
 
 @pytest.mark.parametrize(
@@ -278,28 +275,20 @@ def test_an_estimator_takes_no_tokens(tmp_path):
         )
 
 
-def test_prepared_texts_are_as_they_were(tmp_path, laboratory):
-    run = run_on(tmp_path)
-    dataset = storage.open_dataset(laboratory.data(run.dataset))
-    again = dataset.vocabulary.texts(dataset.inputs)
-    assert again.tolist() == FRAME["review"].tolist()
-    assert not dataset.info["scale"]
-
-
 def test_nothing_that_a_text_can_be_is_taken_for_something_else(tmp_path, laboratory):
     written = ["NA", "", "007", "True", 'with, a comma, and "quotes"', "null"] * 5
     pd.DataFrame({"review": written, "liked": [0, 1, 1] * 10}).to_csv(tmp_path / "mine.csv")
     options = {"path": str(tmp_path / "mine.csv"), "text": "review", "target": "liked"}
     made = text.load(None, **options, tokens="characters")
     (rows,) = made.chunks
-    assert made.vocabulary.texts(rows).tolist() == written
+    assert texts_of(rows, made.vocabulary) == written
     pd.DataFrame({"review": ["1", "22"]}).to_csv(tmp_path / "digits.csv", index=False)
     laboratory.trained(run_on(tmp_path))
     predictor = Predictor(laboratory.folder / "run")
-    assert samples.read(tmp_path / "digits.csv", predictor).inputs.tolist() == ["1", "22"]
+    assert samples.of(tmp_path / "digits.csv", predictor).inputs.tolist() == ["1", "22"]
     np.save(tmp_path / "ids.npy", np.ones((3, 4), int))
     with pytest.raises(ValueError, match="the run was trained on texts"):
-        samples.read(tmp_path / "ids.npy", predictor)
+        samples.of(tmp_path / "ids.npy", predictor)
     (tmp_path / "mine.csv").write_text("review,liked\ngood, film,0\nbad, film,1\n")
     with pytest.raises(ValueError, match="texts with commas need quotes"):
         text.load(None, **options)
@@ -317,7 +306,13 @@ def test_marks_of_any_script_are_parts_of_words():
 def test_spaces_at_the_ends_are_characters():
     vocabulary = Vocabulary.of_texts([" a ", "b"], tokens.CHARACTERS, 9)
     rows = vocabulary.numbers([" a ", "b", ""], 4)
-    assert vocabulary.texts(rows).tolist() == [" a ", "b", ""]
+    assert texts_of(rows, vocabulary) == [" a ", "b", ""]
+
+
+def texts_of(rows, vocabulary):
+    """The texts of characters that have these numbers."""
+    characters = ["", "", *vocabulary.words]
+    return ["".join(characters[number] for number in row) for row in rows]
 
 
 def test_held_out_tokens_beyond_the_training_samples_need_a_vocabulary(tmp_path):

@@ -19,8 +19,8 @@ from test_estimators import FOREST, estimator_run, table_of
 
 from allcores_study import Model
 from allcores_study.config.run import Entry
+from allcores_study.data import storage
 from allcores_study.data.folds import Assignable
-from allcores_study.serving import samples
 from allcores_study.serving.predictor import Predictor
 
 NUMBERS, TARGETS = test_several_numbers.FRAME, test_several_numbers.TARGETS
@@ -77,9 +77,9 @@ def trained(tmp_path_factory):
         laboratory, run = Laboratory(folder), make(folder)
         laboratory.trained(run)
         predictor = Predictor(folder / "run")
-        inputs = np.array(samples.read(laboratory.data(run.dataset), predictor).inputs)
-        if inputs.dtype == object:
-            inputs = predictor.vocabulary.numbers(inputs, predictor.shape[0])
+        inputs = np.array(storage.open_dataset(laboratory.data(run.dataset)).inputs)
+        if predictor.vocabulary:  # the dataset's numbers are those of all words
+            inputs %= predictor.vocabulary.size
         return predictor, inputs
 
     return of
@@ -179,10 +179,11 @@ def test_a_network_that_cannot_be_traced_is_told(tmp_path, laboratory):
 def test_a_model_of_one_run_is_exported_and_an_average_is_not(laboratory, tmp_path):
     for fold in (0, 1):
         laboratory.trained(vary(RUN, fold=fold), f"runs/{fold}")
-    both = Model.of_runs(laboratory.folder / "runs")
+    folders = [laboratory.folder / "runs" / str(fold) for fold in (0, 1)]
+    both = Model([Predictor(folder) for folder in folders])
     with pytest.raises(ValueError, match=r"the average of 2 runs cannot.*`final: true`"):
         both.export(tmp_path / "model.pt2")
-    one = Model.of_runs(laboratory.folder / "runs" / "0")
+    one = Model.of(folders[0])
     path = one.export(tmp_path / "model.pt2")
     images = np.zeros((2, *one.predictors[0].shape), np.uint8)
     found = torch.export.load(path).module()(torch.from_numpy(images)).numpy()

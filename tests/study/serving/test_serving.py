@@ -10,9 +10,11 @@ from conftest import ENVIRONMENT, LENET, RUN, Laboratory, program, vary
 from PIL import Image
 from project import copy
 
+from allcores_study.analysis import tidy
 from allcores_study.config.run import Entry
 from allcores_study.data import storage
-from allcores_study.serving import ensemble, output, samples
+from allcores_study.serving import samples
+from allcores_study.serving.model import Model
 from allcores_study.serving.predictor import Predictor
 
 CHANNELS_LAST = {"memory_format": "channels_last"}
@@ -32,13 +34,26 @@ class Net(torch.nn.Module):
 SGD = {"name": "sgd", "lr": 0.05}
 
 
+LOST = RUN.optimizer.__class__("SGD", "SGD", {"lr": 1e30})
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A laboratory with two folds of a run."""
+    """A laboratory with two folds of a run, `study`."""
     laboratory = Laboratory(tmp_path_factory.mktemp("trained"))
-    for fold in (0, 1):
-        laboratory.trained(vary(RUN, fold=fold), name=f"runs/fold{fold}")
+    laboratory.study = study_of(laboratory, [vary(RUN, folds=2, fold=fold) for fold in (0, 1)])
     return laboratory
+
+
+def study_of(laboratory, runs):
+    """Train runs, and return the folder of their study with what a report writes of them."""
+    metrics = [laboratory.trained(run, f"runs/{run.path}")[0] for run in runs]
+    scores = [{"accuracy": of_run.get("accuracy", np.nan)} for of_run in metrics]
+    place = laboratory.folder / "studies" / "one"
+    place.mkdir(parents=True)
+    frame = tidy.runs(metrics, scores).assign(path=[run.path for run in runs])
+    frame.to_csv(place / "runs.csv", index=False)
+    return place
 
 
 def opened(laboratory, run=RUN):
@@ -69,7 +84,7 @@ def test_a_network_says_again_what_it_said_when_it_was_scored(laboratory, recipe
 
 
 def test_a_run_that_diverged_predicts_nothing(laboratory):
-    run = vary(RUN, optimizer=RUN.optimizer.__class__("SGD", "SGD", {"lr": 1e30}))
+    run = vary(RUN, optimizer=LOST)
     record, _ = laboratory.trained(run)
     assert record["diverged"]
     assert len(pd.read_parquet(laboratory.folder / "run" / "predictions.parquet")) == 0
@@ -77,15 +92,18 @@ def test_a_run_that_diverged_predicts_nothing(laboratory):
         Predictor(laboratory.folder / "run")
 
 
-def test_the_networks_of_several_runs_are_averaged(trained, tmp_path):
+def test_the_networks_of_all_folds_are_averaged(trained, tmp_path):
     images = opened(trained).inputs[:5]
-    np.savez(tmp_path / "new.npz", images=images)
-    done = predict(tmp_path, trained.folder / "runs", "new.npz")
+    np.savez(tmp_path / "new.npz", images=images, labels=np.zeros(5))
+    done = predict(tmp_path, trained.study, "new.npz")
     said, *notes = done.stdout.splitlines()
-    assert said == "5 samples, averaged over 2 runs (2 of mlp); written to predictions.csv"
-    (note,) = notes
-    assert note.startswith("NOTE: 5 of 5 samples are among those that a run was trained on")
-    both = [Predictor(trained.folder / "runs" / f"fold{fold}") for fold in (0, 1)]
+    assert said == (
+        "5 samples, by the mean of 2 runs (mlp, cosine, serial); written to predictions.csv"
+    )
+    assert notes[0] == "NOTE: predicted are the images; not used: labels"
+    assert notes[1].startswith("NOTE: 5 of 5 samples are among those that a run was trained on")
+    both = Model.of(trained.study).predictors
+    assert [predictor.run.fold for predictor in both] == [0, 1]
     expected = np.mean([predictor.predictions(images) for predictor in both], axis=0)
     table = pd.read_csv(tmp_path / "predictions.csv")
     columns = [f"p_{name}" for name in both[0].classes]
@@ -94,86 +112,57 @@ def test_the_networks_of_several_runs_are_averaged(trained, tmp_path):
     assert list(table["predicted"]) == [int(both[0].classes[n]) for n in expected.argmax(axis=1)]
 
 
-def test_what_does_not_belong_together_is_not_averaged(laboratory):
-    """Runs of other data, also where shape and classes are the same; of other models if asked."""
+def test_a_model_of_a_study_is_the_one_that_scored_best(laboratory):
     other = Entry("other", "fake", RUN.dataset.options | {"seed": 1})
-    laboratory.trained(RUN, "runs/tiny/mlp")
-    laboratory.trained(vary(RUN, model=LENET), "runs/tiny/lenet")
-    laboratory.trained(vary(RUN, dataset=other), "runs/other")
-    runs = laboratory.folder / "runs"
-    with pytest.raises(ValueError, match=r"different datasets: .* \(other, tiny\); expected"):
-        ensemble.read(runs)
-    both = ensemble.read(runs / "tiny")
-    assert ensemble.description(both) == "averaged over 2 runs (1 of lenet, 1 of mlp)"
-    alone = ensemble.read(runs / "tiny", "lenet")
-    assert ensemble.description(alone) == f"by the run {runs / 'tiny' / 'lenet'}"
-    with pytest.raises(ValueError, match="has no run of 'vgg'; found lenet, mlp"):
-        ensemble.read(runs / "tiny", "vgg")
+    runs = [vary(RUN, folds=2, fold=fold, model=model) for fold in (0, 1) for model in (RUN.model, LENET)]
+    study = study_of(laboratory, [*runs, vary(RUN, dataset=other)])
+    frame = tidy.read(study / "runs.csv")
+    means = frame[frame["dataset"] == "tiny"].groupby("model")["accuracy"].mean()
+    assert Model.of(study, dataset="tiny").predictors[0].run.model.label == means.idxmax()
+    lenet = Model.of(study, "lenet")
+    assert str(lenet) == "the mean of 2 runs (lenet, cosine, serial)"
+    with pytest.raises(ValueError, match="has no vgg of tiny; found "):
+        Model.of(study, "vgg", "tiny")
+    with pytest.raises(ValueError, match="has models of several datasets; give one: "):
+        Model.of(study)
+    with pytest.raises(ValueError, match=f"expected the folder of a run or .* such as {study}"):
+        Model.of(laboratory.folder)
+    with pytest.raises(ValueError, match="is a run of lenet, not mlp"):
+        Model.of(lenet.predictors[0].folder, "mlp")
 
 
 def test_only_what_a_run_was_trained_on_is_called_so(laboratory):
     """Not all that it was not scored on: of a part of the samples, or of those that come before."""
     run = vary(RUN, folds=3, fold=0, train_size=12)
     laboratory.trained(run, "runs/one")
-    place = laboratory.folder / "runs" / "one"
-    (note,) = ensemble.notes(ensemble.read(place), opened(laboratory).inputs, place)
+    model = Model.of(laboratory.folder / "runs" / "one")
+    (note,) = model.predictions(opened(laboratory).inputs).notes
     assert note.startswith("12 of 73 samples are among those that the run was trained on")
 
 
+def test_many_samples_are_predicted_as_few_are(trained):
+    images = np.resize(opened(trained).inputs, (700, 1, 8, 8))
+    model = Model.of(trained.study)
+    table = model.predictions(images).table
+    expected = np.mean([one.predictions(images) for one in model.predictors], axis=0)
+    assert np.array_equal(table.filter(regex="^p_"), expected)
+
+
 def test_a_run_that_diverged_is_left_out_of_others(laboratory):
-    laboratory.trained(RUN, "runs/good")
-    lost = RUN.optimizer.__class__("SGD", "SGD", {"lr": 1e30})
-    laboratory.trained(vary(RUN, optimizer=lost), "runs/lost")
-    predictors = ensemble.read(laboratory.folder / "runs")
-    assert [predictor.folder.name for predictor in predictors] == ["good"]
-    images = opened(laboratory).inputs[:1] + 1
-    (note,) = ensemble.notes(predictors, images, laboratory.folder / "runs")
-    assert note.endswith("runs/lost is left out: it diverged")
-
-
-def test_classes_that_are_equal_as_numbers_are_told_apart():
-    def places(values, classes):
-        return samples._classes(pd.Series(values), classes)[0].tolist()
-
-    assert places(["1.1", "1.10", "1.1"], ["1.1", "1.10"]) == [0, 1, 0]
-    assert places([9007199254740993], ["9007199254740992", "9007199254740993"]) == [1]
-    assert places([5.0, 7.0], ["5", "7"]) == [0, 1]
-
-
-def test_no_file_is_overwritten_that_is_somebody_elses(tmp_path):
-    file = tmp_path / "thesis.csv"
-    output.refuse_foreign(file)
-    file.write_text("chapter,words\n1,4000\n")
-    with pytest.raises(ValueError, match=r"thesis\.csv exists and was not written by predict"):
-        output.refuse_foreign(file)
-    file.write_text("sample,predicted\n0,1\n")
-    output.refuse_foreign(file)
+    runs = [vary(RUN, folds=2, fold=0), vary(RUN, folds=2, fold=1, optimizer=LOST)]
+    model = Model.of(study_of(laboratory, runs))
+    assert [predictor.run.fold for predictor in model.predictors] == [0]
+    (note,) = model.predictions(opened(laboratory).inputs[:1] + 1).notes
+    assert note.endswith(f"{runs[1].path} is left out: it diverged")
 
 
 def test_damaged_weights_are_told(trained, tmp_path):
     place = tmp_path / "run"
-    shutil.copytree(trained.folder / "runs" / "fold0", place)
+    shutil.copytree(Model.of(trained.study).predictors[0].folder, place)
     weights = place / "weights.pt"
     weights.write_bytes(weights.read_bytes()[:1000])
     with pytest.raises(ValueError, match=r"weights\.pt is gone, or is not what the run wrote"):
         Predictor(place)
-
-
-def test_a_prepared_dataset_comes_with_its_classes(trained):
-    dataset = opened(trained)
-    predictor = Predictor(trained.folder / "runs" / "fold0")
-    given = samples.read(trained.data(), predictor)
-    assert np.array_equal(given.true, dataset.targets)
-    assert np.array_equal(given.inputs, dataset.inputs)
-    assert predictor.predictions(given.inputs).sum(axis=1) == pytest.approx(1.0)
-
-
-def test_a_prepared_dataset_of_other_classes_is_not_scored(trained):
-    other = Entry("other", "fake", RUN.dataset.options | {"classes": 4})
-    predictor = Predictor(trained.folder / "runs" / "fold0")
-    given = samples.read(trained.data(other), predictor)
-    assert given.true is None
-    assert given.notes == ("it has different targets: predictions are not scored",)
 
 
 def test_files_of_images_are_predicted_by_name(laboratory, tmp_path):
@@ -186,18 +175,13 @@ def test_files_of_images_are_predicted_by_name(laboratory, tmp_path):
     entry = RUN.dataset.__class__("photos", "image_folder", {"path": str(photos), "size": 8})
     laboratory.trained(vary(RUN, dataset=entry, folds=2, fold=0))
     predictor = Predictor(laboratory.folder / "run")
-    photo_samples = samples.read(photos, predictor)
+    photo_samples = samples.of(photos, predictor)
     assert photo_samples.names[:2] == ["dark/0.png", "dark/1.png"]
-    assert list(photo_samples.true) == 8 * [0] + 8 * [1]
     dataset = opened(laboratory, vary(RUN, dataset=entry))
-    assert np.array_equal(photo_samples.inputs, dataset.inputs)
-    single = samples.read(photos / "light" / "0.png", predictor)
-    assert (single.names, single.true, single.notes) == (["0.png"], None, ())
-    assert np.array_equal(single.inputs[0], photo_samples.inputs[8])
-    predictor.classes = ["dark", "bright"]
-    others = samples.read(photos, predictor)
-    assert others.true is None
-    assert "in light, which is not a class of the run: predictions are not" in others.notes[0]
+    assert np.array_equal(photo_samples.inputs[:16], dataset.inputs)
+    single = samples.of(photos / "light" / "0.png", predictor)
+    assert (single.names, single.notes) == (["0.png"], ())
+    assert np.array_equal(single.inputs[:256][0], photo_samples.inputs[8:9][0])
 
 
 @pytest.mark.parametrize(
@@ -212,8 +196,6 @@ def test_files_of_images_are_predicted_by_name(laboratory, tmp_path):
         ("damaged.npz", "not a file that numpy wrote"),
         ("none.npz", r"none of them 0; found \(0, 1, 8, 8\)"),
         ("nothing.npz", "has no array inputs or images; found none"),
-        ("beyond.npz", r"labels must be \(2,\) integers from 0 to"),
-        ("labelled.npz", r"labels must be \(2,\) integers"),
     ],
 )
 def test_what_cannot_be_predicted_is_told(trained, tmp_path, given, message):
@@ -221,23 +203,21 @@ def test_what_cannot_be_predicted_is_told(trained, tmp_path, given, message):
     images = opened(trained).inputs
     np.savez(tmp_path / "other.npz", pixels=images[:2])
     np.savez(tmp_path / "wide.npz", images=np.zeros((2, 9, 9), np.uint8))
-    np.savez(tmp_path / "labelled.npz", images=images[:2], labels=[1.5, 2])
     np.savez(tmp_path / "none.npz", images=np.zeros((0, 8, 8), np.uint8))
-    np.savez(tmp_path / "beyond.npz", images=images[:2], labels=[0, 99])
     np.savez(tmp_path / "nothing.npz")
     (tmp_path / "notes.txt").write_text("notes")
     (tmp_path / "damaged.npy").write_bytes(b"nothing")
     (tmp_path / "damaged.npz").write_bytes(b"PK\3\4 nothing")
-    predictor = Predictor(trained.folder / "runs" / "fold0")
+    predictor = Model.of(trained.study).predictors[0]
     with pytest.raises(ValueError, match=message):
-        predictor.scores(samples.read(tmp_path / given, predictor).inputs)
+        predictor.scores(samples.of(tmp_path / given, predictor).inputs)
 
 
 def test_a_folder_without_a_run_is_told(tmp_path):
     process = predict(tmp_path, tmp_path, "x.npz")
     assert process.returncode == 1
     assert process.stderr.startswith("predict.py: ")
-    assert "holds no results of a run" in process.stderr
+    assert "expected the folder of a run or of a study, such as results/" in process.stderr
 
 
 def test_a_model_that_was_edited_since_is_told(tmp_path):
@@ -248,7 +228,8 @@ def test_a_model_that_was_edited_since_is_told(tmp_path):
     study = {"models": ["mine"], "strategies": ["serial"]}
     project.configure(lambda config: config["studies"]["first"].update(study))
     project.call("--until", "train", "train_several")
-    arguments = project.results / "runs", project.results / "data" / "tiny"
+    np.save(tmp_path / "new.npy", np.load(project.results / "data" / "tiny" / "inputs.npy"))
+    arguments = next((project.results / "runs").rglob("metrics.json")).parent, "new.npy"
     assert "nets.py" not in predict(tmp_path, *arguments).stdout
     project.edit("nets.py", "torch.relu", "torch.sigmoid")
     said = predict(tmp_path, *arguments).stdout

@@ -15,8 +15,7 @@ from test_stack import difference, stack
 from allcores_study.config.run import Entry
 from allcores_study.data import folds, labels
 from allcores_study.datasets import npz, table
-from allcores_study.serving import output, samples
-from allcores_study.serving.predictor import Predictor
+from allcores_study.serving.model import Model
 
 ROWS = 90
 RANDOM = np.random.default_rng(0)
@@ -45,15 +44,11 @@ def test_scores_are_those_of_scikit_learn_and_probabilities_are_told(run, labora
         assert [of_one[name] for name in ("precision", "recall", "f1")] == pytest.approx(
             [scores[at] for scores in each[:3]]
         )
-    predictor = Predictor(laboratory.folder / "run")
-    new = samples.read(laboratory.folder / "ill.csv", predictor)
-    told, score = output.of(new, predictor.predictions(new.inputs), predictor.task, predictor.names)
+    told = Model.of(laboratory.folder / "run").predictions(laboratory.folder / "ill.csv").table
     chosen = told.loc[frame["sample"]]
     assert np.array_equal(chosen["predicted_cold"], predicted[:, 1])
-    assert np.array_equal(told["true_flu"], FRAME["flu"])
     probabilities = 1 / (1 + np.exp(-np.stack(frame["scores"])[:, 0]))
     assert np.allclose(chosen["p_flu"], probabilities)
-    assert score.startswith("; micro F1 ")
 
 
 def test_training_is_that_of_plain_torch(run, laboratory):
@@ -136,21 +131,6 @@ def test_what_is_no_list_of_labels_is_told(tmp_path, target):
     }
     with pytest.raises(ValueError, match=message.get(target[-1], "a list of several")):
         table.load(None, path=str(tmp_path / "ill.csv"), target=target, task="multilabel")
-
-
-def test_what_cannot_be_scored_is_told(run, laboratory):
-    laboratory.trained(run)
-    predictor = Predictor(laboratory.folder / "run")
-    FRAME.assign(flu=2).to_csv(laboratory.folder / "new.csv", index=False)
-    arrays = {"inputs": np.ones((4, 3)), "labels": np.full((4, 2), 0.3)}
-    np.savez(laboratory.folder / "new.npz", **arrays)
-    for name in ("new.csv", "new.npz"):
-        new = samples.read(laboratory.folder / name, predictor)
-        assert new.true is None
-        assert "the labels are not zeros and ones: predictions are not scored" in new.notes
-    np.savez(laboratory.folder / "new.npz", **arrays | {"labels": np.ones(4)})
-    with pytest.raises(ValueError, match=r"expected answers of the shape .4, 2.; found"):
-        samples.read(laboratory.folder / "new.npz", predictor)
 
 
 def test_a_study_of_labels_says_how_well_each_is_predicted(tmp_path):

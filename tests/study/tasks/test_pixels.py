@@ -18,7 +18,7 @@ from allcores_study.data.batches import Batches
 from allcores_study.datasets import image_masks, npz
 from allcores_study.planning import trials
 from allcores_study.records import run_files
-from allcores_study.serving import ensemble, output, samples
+from allcores_study.serving.model import Model
 from allcores_study.serving.predictor import Predictor
 from allcores_study.tasks import base as tasks
 from allcores_study.tasks._pixel_losses import DiceLoss, cross_entropy
@@ -163,20 +163,17 @@ def test_new_images_get_masks_by_a_majority_of_runs(tmp_path, laboratory):
     for fold in range(3):
         laboratory.trained(vary(run, fold=fold), f"fold{fold}")
     predictors = [Predictor(laboratory.folder / f"fold{fold}") for fold in range(3)]
-    new = samples.read(tmp_path / "scenes" / "scenes.npz", predictors[0])
     frame, _, predicted = predictions(laboratory, "fold0")
-    single = predictors[0].scores(new.inputs)
+    single = predictors[0].scores(IMAGES)
     assert np.array_equal(single[frame["sample"]].reshape(len(frame), -1), predicted)
-    answers = ensemble.mean(predictors, new.inputs)
-    saved = output.save_arrays(tmp_path / "p.csv", predictors[0].task, answers)
-    masks = np.load(saved)["masks"]
-    votes = np.stack([predictor.scores(new.inputs) for predictor in predictors])
+    said = Model(predictors).predictions(tmp_path / "scenes" / "scenes.npz")
+    masks = said.arrays["masks"]
+    votes = np.stack([predictor.scores(IMAGES) for predictor in predictors])
     agreed = (votes == votes[0]).all(axis=0)
     assert np.array_equal(masks[agreed], votes[0][agreed])
-    table, score = output.of(new, answers, predictors[0].task, predictors[0].names)
-    shares = table[["share_class 0", "share_class 1", "share_class 2"]]
+    shares = said.table[["share_class 0", "share_class 1", "share_class 2"]]
     assert shares.sum(axis=1).to_numpy() == pytest.approx(1)
-    assert "mean IoU" in score
+    assert np.array_equal(Model(predictors).predict(IMAGES), masks)
 
 
 def folders(folder, masks=None):
@@ -354,24 +351,6 @@ def test_what_cannot_be_meant_is_refused_or_noted(tmp_path):
     np.savez(tmp_path / "test.npz", images=IMAGES, masks=MASKS, **test)
     with pytest.raises(ValueError, match="test_masks do not fit the training masks: found 7"):
         npz.load(None, path=str(tmp_path / "test.npz"), task="segmentation")
-
-
-def test_predictions_overwrite_no_foreign_arrays(tmp_path):
-    np.savez(tmp_path / "p.csv.npz", important=1)
-    with pytest.raises(ValueError, match=r"p.csv.npz exists without a table beside it"):
-        output.refuse_foreign(tmp_path / "p.csv")
-
-
-def test_masks_that_are_none_are_not_scored(tmp_path, laboratory):
-    laboratory.trained(run_on(tmp_path / "scenes"))
-    predictor = Predictor(laboratory.folder / "run")
-    for masks in (MASKS + 7, MASKS + 0.4):
-        np.savez(tmp_path / "new.npz", images=IMAGES, masks=masks)
-        new = samples.read(tmp_path / "new.npz", predictor)
-        assert new.true is None
-        assert (
-            "the masks hold numbers that are not classes: predictions are not scored" in new.notes
-        )
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "WEBP"])

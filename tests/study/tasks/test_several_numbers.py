@@ -15,7 +15,7 @@ from allcores_study.analysis import metrics as own_metrics
 from allcores_study.config import fit
 from allcores_study.config.run import Entry
 from allcores_study.datasets import npz, table
-from allcores_study.serving import output, samples
+from allcores_study.serving.model import Model
 from allcores_study.serving.predictor import Predictor
 from allcores_study.training import models
 
@@ -75,12 +75,8 @@ def test_scores_are_those_of_scikit_learn_and_predictions_come_in_their_units(ru
     each = metrics.r2_score(true, predicted, multioutput="raw_values")
     assert [of_one["r2"] for of_one in record["of_each"]] == pytest.approx(each)
     assert record["output_names"] == TARGETS
-    predictor = Predictor(laboratory.folder / "run")
-    new = samples.read(laboratory.folder / "both.csv", predictor)
-    told, score = output.of(new, predictor.predictions(new.inputs), predictor.task, predictor.names)
+    told = Model.of(laboratory.folder / "run").predict(laboratory.folder / "both.csv")
     assert np.array_equal(told["predicted_risk"][frame["sample"]], predicted[:, 1])
-    assert np.array_equal(told["true_cost"], FRAME["cost"])
-    assert score.startswith("; mean R2 ")
 
 
 def test_training_is_that_of_plain_torch(run, laboratory):
@@ -147,15 +143,6 @@ def test_what_is_no_list_of_numbers_is_told(tmp_path, options, message):
     FRAME.assign(flat=1.0).to_csv(tmp_path / "both.csv", index=False)
     with pytest.raises(ValueError, match=message):
         table.load(None, path=str(tmp_path / "both.csv"), **options)
-
-
-@pytest.mark.parametrize("shape", [(30,), (30, 1), (30, 3)])
-def test_true_values_of_another_shape_are_told(run, laboratory, shape):
-    laboratory.trained(run)
-    file = laboratory.folder / "new.npz"
-    np.savez(file, inputs=RANDOM.normal(size=(30, 3)), targets=np.ones(shape))
-    with pytest.raises(ValueError, match=r"expected answers of the shape .30, 2.; found"):
-        samples.read(file, Predictor(laboratory.folder / "run"))
 
 
 def test_data_of_one_number_and_of_several_are_not_compared():

@@ -149,7 +149,7 @@ def test_a_trained_one_predicts_new_samples(tmp_path, laboratory):
     laboratory.trained(run)
     _, _, frame = parts(laboratory)
     predictor = Predictor(laboratory.folder / "run")
-    new = samples.read(tmp_path / "both.csv", predictor)
+    new = samples.of(tmp_path / "both.csv", predictor)
     told = predictor.predictions(new.inputs)[frame["sample"], 0]
     assert np.array_equal(told, frame["predicted"])
 
