@@ -43,6 +43,7 @@ from allcores_study.config.run import (  # noqa: E402
     Run,
 )
 from allcores_study.data import preparation  # noqa: E402
+from allcores_study.tasks import base as tasks  # noqa: E402
 from allcores_study.training import experiment, resuming, run_request  # noqa: E402
 from allcores_study.training.checkpoints import Checkpoints  # noqa: E402
 from allcores_study.training.optimizers import make_chosen  # noqa: E402
@@ -95,6 +96,15 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # Nor do the processes that tests fork go through all that is imported.
 gc.freeze()
+
+
+def usual(classes):
+    """The task of that many classes; None: of a number."""
+    return tasks.named("classification", classes) if classes else tasks.named("regression", 1)
+
+
+def task_of(facts):
+    return tasks.named(facts.task, facts.outputs)
 
 
 def vary(run=RUN, **changes):

@@ -51,7 +51,7 @@ def ours(precision, folder, name, dataset, batch):
 
 def the_usual(folder, name, dataset, batch):
     opened = storage.open_dataset(f"{folder}/{dataset.label}")
-    count = opened.info["train"]
+    count = opened.facts.train
     mean, std = channel_statistics(opened.pixel_sums[:count], opened.inputs.shape)
     loader = usual.batches(
         usual.OneByOne(opened.inputs[:count], opened.targets[:count], mean, std), batch

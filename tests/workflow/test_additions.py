@@ -26,19 +26,16 @@ def wide(channels, image_size, classes, hidden=8):
 DATASET = '''"""Images whose lower or upper half is bright."""
 import numpy as np
 
-from allcores_study.data.metadata import Metadata
 from allcores_study.data.storage import Samples
-
-
-def metadata(count=60):
-    return Metadata(train=count, test=0, smallest_class=count // 2, shape=(1, 8, 8), classes=2)
+from allcores_study.tasks.base import named
 
 
 def load(folder, *, count=60):
     labels = np.arange(count) % 2
     images = np.zeros((count, 1, 8, 8), np.uint8)
     images[labels == 1, :, 4:] = 200
-    return Samples(images.shape, [images], labels, ["above", "below"], count)
+    task = named("classification", 2)
+    return Samples(images.shape, [images], labels, count, task, ["above", "below"])
 '''
 TASK = '''"""Counts of events: a model gives the logarithm of the expected one."""
 import numpy as np
@@ -64,24 +61,17 @@ class Counts(Regression):
 EVENTS = '''"""How often something happens, twice as often for each step of the first feature."""
 import numpy as np
 
-from allcores_study.data.metadata import Metadata
 from allcores_study.data.storage import Samples
 from allcores_study.tasks.base import named
 
 TASK = "counts"
 
 
-def metadata():
-    return Metadata(120, 0, None, (2,), None, own_task=named("counts", 1))
-
-
 def load(folder):
     random = np.random.default_rng(0)
     inputs = random.normal(size=(120, 2)).astype(np.float32)
     counts = random.poisson(4 * 2 ** inputs[:, 0])
-    made = Samples((120, 2), [inputs], counts, None, 120, dtype=np.float32)
-    made.own_task = named("counts", 1)
-    return made
+    return Samples((120, 2), [inputs], counts, 120, named("counts", 1), dtype=np.float32)
 '''
 COUNTS = """
 models:
@@ -151,7 +141,7 @@ def test_a_study_of_what_was_added_is_trained(project):
     assert len(all_metrics) == 4
     for file in all_metrics:
         metrics = json.loads(file.read_text())
-        assert metrics["classes"] == ["above", "below"]
+        assert metrics["names"] == ["above", "below"]
         rates = [epoch["lr"] for epoch in metrics["epochs"]]
         assert rates == [0.01, 0.005, 0.0025]
     scores = pd.read_csv(project.folder / table)
@@ -182,7 +172,7 @@ def test_a_task_that_was_added_is_trained_and_scored(project):
     assert (folder / "residuals_figure.png").exists()
     assert "; targets standardised" not in (folder / "report.html").read_text()
     events = project.folder / "scripts" / "allcores_study" / "datasets" / "events.py"
-    events.write_text(events.read_text().replace("made.own_task = ", ""))
+    events.write_text(events.read_text().replace('named("counts"', 'named("regression"'))
     assert "events is for counts, but load() returns regression" in project.call(expect=1)
 
 

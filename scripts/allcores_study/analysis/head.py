@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from allcores.machine.costs import duration
 from allcores_study.analysis import methods, tidy
@@ -14,6 +14,8 @@ from allcores_study.config import grid
 if TYPE_CHECKING:
     import pandas as pd
 
+    from allcores_study.data.facts import Facts
+
 MOST_CLASSES, MOST_NAMES = 6, 6  # in a list
 
 
@@ -21,14 +23,14 @@ def facts(
     runs: pd.DataFrame,
     candidates: pd.DataFrame,
     missing: pd.DataFrame,
-    infos: dict[str, dict[str, Any]],
+    infos: dict[str, Facts],
 ) -> Iterator[tuple[str, str]]:
     """Yield (name, fact) for each line.
 
     Args:
         runs, candidates, missing: the tidy CSVs with a row per run, per candidate and choice, and
             per run that failed.
-        infos: label of a dataset -> content of its dataset.json.
+        infos: label of a dataset -> its Facts.
     """
     for label, info in infos.items():
         yield "data", f"{label}: {_data(info)}"
@@ -44,16 +46,15 @@ def facts(
     yield "software", f"allcores {methods.version()}, {versions}"
 
 
-def _data(info: dict[str, Any]) -> str:
+def _data(facts: Facts) -> str:
     """Describe the samples and what is predicted."""
-    samples, *shape = info["shape"]
-    parts = [f"{samples:,} samples of {' x '.join(map(str, shape))} values"]
-    if names := info["classes"]:
+    parts = [f"{facts.count:,} samples of {' x '.join(map(str, facts.shape))} values"]
+    if names := facts.classes:
         listed = comma_separated(names[:MOST_CLASSES]) + ", ..." * (len(names) > MOST_CLASSES)
         parts.append(f"{len(names)} classes ({listed})")
-    elif names := info["output_names"]:
+    elif names := facts.names:
         parts.append(f"predicted: {comma_separated(names[:MOST_NAMES])}")
-    if names := info["group_names"]:
+    if names := facts.group_names:
         listed = comma_separated(names[:MOST_NAMES]) + ", ..." * (len(names) > MOST_NAMES)
         parts.append(f"{len(names)} groups ({listed})")
     return ", ".join(parts)

@@ -21,8 +21,9 @@ from allcores_study.config import grid, registry
 
 if TYPE_CHECKING:
     from allcores_study.analysis.metrics import Metric
-    from allcores_study.analysis.products import Facts
+    from allcores_study.analysis.products import StudyFacts
     from allcores_study.config.run import Run
+    from allcores_study.data.facts import Facts
 
 MOST_CLASSES = 12  # in a list
 STANDARDISED = "standardised with mean and standard deviation of the training set"
@@ -69,7 +70,10 @@ CORRECTED_TEST = """@article{nadeau-bengio,
 
 
 def table(
-    frames: dict[str, pd.DataFrame], runs: list[Run], facts: Facts, infos: dict[str, dict[str, Any]]
+    frames: dict[str, pd.DataFrame],
+    runs: list[Run],
+    facts: StudyFacts,
+    infos: dict[str, Facts],
 ) -> list[tuple[str, str]]:
     """Return [(name of a fact, the fact), ...] on data, training, comparison, timing and machine.
 
@@ -77,7 +81,7 @@ def table(
         frames: name of a tidy CSV or table -> its frame.
         runs: of the study.
         facts: about the study.
-        infos: label of a dataset -> content of its dataset.json.
+        infos: label of a dataset -> its Facts.
     """
     rows = frames["runs"]
     networks = [run for run in runs if not run.is_estimator]
@@ -96,7 +100,7 @@ def table(
     ]
 
 
-def _splits(rows: pd.DataFrame, runs: list[Run], facts: Facts) -> Iterator[tuple[str, str]]:
+def _splits(rows: pd.DataFrame, runs: list[Run], facts: StudyFacts) -> Iterator[tuple[str, str]]:
     """Yield how the samples of each dataset are split."""
     entries = {run.dataset.label: run.dataset for run in runs}
     for label, of_dataset in rows.groupby("dataset", sort=False):
@@ -142,45 +146,42 @@ def _of_parameters(counts: pd.DataFrame, label: str) -> str:
     return f", {_range(counts.loc[label].astype(int))} parameters"
 
 
-def _of_data(info: dict[str, Any]) -> str:
+def _of_data(facts: Facts) -> str:
     """Describe the samples of a dataset and how networks get them."""
-    samples, *shape = info["shape"]
-    kinds = [column["category"] is not None for column in info["columns"] or []]
-    names = {column["name"] for column in info["columns"] or [] if column["category"] is not None}
+    samples, shape, columns = facts.count, facts.shape, facts.columns or []
+    kinds = [column["category"] is not None for column in columns]
+    names = {column["name"] for column in columns if column["category"] is not None}
     if kinds:
         parts = [count(kinds.count(False), "number")] if False in kinds else []
         parts += [f"{count(len(names), 'column')} of categories, one-hot encoded"] if names else []
         inputs = f"{samples:,} rows of {' and '.join(parts)}"
-    elif vocabulary := info["vocabulary"]:
-        inputs = f"{samples:,} sequences of up to {shape[0]:,} {vocabulary['kind']}"
-        if vocabulary["words"]:
+    elif vocabulary := facts.vocabulary:
+        inputs = f"{samples:,} sequences of up to {shape[0]:,} {vocabulary.kind}"
+        if vocabulary.words:
             known = "the most frequent in the training set are known"
-            inputs += f", of which {known}, {vocabulary['most']:,} at most"
+            inputs += f", of which {known}, {vocabulary.most:,} at most"
     else:
-        inputs = f"{samples:,} samples of {' x '.join(map(str, shape))} {info['dtype']} values"
-    how = ", not scaled"
-    if info["scale"]:
-        how = f", {'channels' if len(shape) > 1 else 'numbers'} {STANDARDISED}"
-    if info["vocabulary"] or (kinds and False not in kinds):
+        inputs = f"{samples:,} samples of {' x '.join(map(str, shape))} {facts.dtype} values"
+    how = f", {'channels' if len(shape) > 1 else 'numbers'} {STANDARDISED}"
+    if facts.vocabulary or (kinds and False not in kinds):
         how = ""  # without numbers, nothing can be scaled
-    return inputs + how + _of_targets(info)
+    return inputs + how + _of_targets(facts)
 
 
-def _of_targets(info: dict[str, Any]) -> str:
+def _of_targets(facts: Facts) -> str:
     """Describe the targets of a dataset."""
-    if not info["classes"]:
-        is_scaled = registry.tasks()[info["task"]].constants["IS_SCALED"]
-        names, task = info["output_names"], registry.tasks()[info["task"]].constants
-        predicted = task.get("PREDICTED", "{names} are predicted")
+    task = registry.tasks()[facts.task].constants
+    if not facts.classes:
+        names, predicted = facts.names, task.get("PREDICTED", "{names} are predicted")
         is_told = bool(names) or "{names}" not in predicted
         said = f"; {predicted.format(names=comma_separated(names or []))}" * is_told
-        return said + f"; targets {STANDARDISED} for training" * is_scaled
-    pairs = zip(info["classes"], info["class_counts"], strict=True)
-    listed = [f"{name}: {number:,}" for name, number in pairs]
+        return said + f"; targets {STANDARDISED} for training" * task["IS_SCALED"]
+    counts = facts.class_counts or []
+    listed = [f"{name}: {number:,}" for name, number in zip(facts.classes, counts, strict=True)]
     if len(listed) > MOST_CLASSES:
-        least, most = min(info["class_counts"]), max(info["class_counts"])
-        listed = [f"{least:,} to {most:,} samples each"]
-    return f"; {len(info['classes'])} classes ({comma_separated(listed)})"
+        listed = [f"{min(counts):,} to {max(counts):,} samples each"]
+    of_training = ", in the training set" if facts.test else ""
+    return f"; {len(counts)} classes ({comma_separated(listed)}{of_training})"
 
 
 def of_model(run: Run) -> str:
@@ -237,7 +238,7 @@ def _setup(run: Run) -> str:
     )
 
 
-def _split(rows: pd.DataFrame, facts: Facts, groups: str | None = None) -> str:
+def _split(rows: pd.DataFrame, facts: StudyFacts, groups: str | None = None) -> str:
     """Return how the samples are split, in words.
 
     Args:
@@ -266,7 +267,7 @@ def _range(values: pd.Series) -> str:
 
 
 def _selections(
-    candidates: pd.DataFrame, rows: pd.DataFrame, runs: list[Run], facts: Facts
+    candidates: pd.DataFrame, rows: pd.DataFrame, runs: list[Run], facts: StudyFacts
 ) -> Iterator[tuple[str, str]]:
     """Yield how candidates were chosen within each fold.
 
@@ -301,7 +302,7 @@ def _selections(
         yield f"choice: {model}{where}", "; ".join(parts)
 
 
-def _comparison(frames: dict[str, pd.DataFrame], facts: Facts) -> Iterator[tuple[str, str]]:
+def _comparison(frames: dict[str, pd.DataFrame], facts: StudyFacts) -> Iterator[tuple[str, str]]:
     compared = []
     if "models_table" in frames and frames["models_table"]["pairs"].notna().any():
         compared.append("each model and schedule with the best one")

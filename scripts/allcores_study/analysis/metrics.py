@@ -135,8 +135,9 @@ def predictions(run: dict[str, Any], folder: str | Path) -> pd.DataFrame:
     import pandas as pd  # only now: the workflow, which needs only names, does without
 
     frame = pd.read_parquet(io.BytesIO(checked(folder, run, PREDICTIONS)))
-    names = run["output_names"]
-    return frame.assign(output=[names] * len(frame)) if names else frame
+    if not run["names"] or "confusion" in run:
+        return frame
+    return frame.assign(output=[run["names"]] * len(frame))
 
 
 def measured(

@@ -79,8 +79,8 @@ class Product:
 
 
 @dataclass(frozen=True)
-class Facts:
-    """Facts about a study from its config, for its tables, figures and sentences.
+class StudyFacts:
+    """StudyFacts about a study from its config, for its tables, figures and sentences.
 
     Attributes:
         study: its name.
@@ -163,12 +163,12 @@ def of_study(config: dict[str, Any], study: str) -> list[Product]:
     ]
 
 
-def facts_of(config: dict[str, Any], study: str) -> Facts:
+def facts_of(config: dict[str, Any], study: str) -> StudyFacts:
     """Return the facts of a study."""
     settings = config["studies"][study]
     study_metrics, task = metrics.of_study(config, study), fit.task_of_study(config, settings)
     baseline = settings.get("baseline") or grid.strategies(config, settings)[0].label
-    return Facts(
+    return StudyFacts(
         study=study,
         baseline=baseline,
         base=f"{baseline} on {_fewest_cores(config, settings, baseline)}",
@@ -214,26 +214,26 @@ def _has_several_columns(config: dict[str, Any], settings: dict[str, Any]) -> bo
     has_columns = _constants_of_datasets(config, settings, "HAS_COLUMNS", False)
     entries = [grid.labelled(config, "datasets", label) for label in settings["datasets"]]
     tables = [entry for entry, has in zip(entries, has_columns, strict=True) if has]
-    counts = [metadata and metadata.columns for metadata in map(registry.metadata, tables)]
+    counts = [facts and facts.count_columns for facts in map(registry.facts, tables)]
     return any(count is None or LEAST_COLUMNS <= count <= MOST_COLUMNS for count in counts)
 
 
 def _is_of_several_numbers(config: dict[str, Any], settings: dict[str, Any]) -> bool:
     entries = [grid.labelled(config, "datasets", label) for label in settings["datasets"]]
-    known = [registry.metadata(entry) for entry in entries]
+    known = [registry.facts(entry) for entry in entries]
     return _targets(config, settings) == "numbers" and any(
-        isinstance(entry.options.get("target"), list) or (metadata and metadata.numbers > 1)
-        for entry, metadata in zip(entries, known, strict=True)
+        isinstance(entry.options.get("target"), list) or (facts and facts.outputs > 1)
+        for entry, facts in zip(entries, known, strict=True)
     )
 
 
 def _has_groups(config: dict[str, Any], settings: dict[str, Any]) -> bool:
     """Return whether the samples of test folds are in groups."""
     entries = [grid.labelled(config, "datasets", label) for label in settings["datasets"]]
-    known = [registry.metadata(entry) for entry in entries]
+    known = [registry.facts(entry) for entry in entries]
     return settings["folds"] != "test" and any(
-        entry.options.get("groups") or (metadata and metadata.groups)
-        for entry, metadata in zip(entries, known, strict=True)
+        entry.options.get("groups") or (facts and facts.groups)
+        for entry, facts in zip(entries, known, strict=True)
     )
 
 

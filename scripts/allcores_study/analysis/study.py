@@ -15,6 +15,7 @@ from allcores_study.analysis import products
 from allcores_study.config import fit, grid, registry, settings, sweeps
 from allcores_study.config.run import digest
 from allcores_study.data import storage
+from allcores_study.data.facts import Facts
 from allcores_study.records import fingerprint
 from allcores_study.records.identity import Record
 from allcores_study.records.results_folder import FINAL_FOLDER, FINAL_MODELS
@@ -151,16 +152,17 @@ class Study:
         """Sentences on what may be wrong with its data or how they are split."""
         notes = list(fit.notes(self.config, self.name))
         for label, info in self.infos.items():
-            notes += [f"{label}: {note}" for note in info["notes"]]
+            notes += [f"{label}: {note}" for note in info.notes]
         return list(dict.fromkeys(notes))
 
     @property
-    def infos(self) -> dict[str, dict[str, Any]]:
-        """Label -> content of dataset.json, for datasets that are prepared."""
+    def infos(self) -> dict[str, Facts]:
+        """Label -> Facts of the dataset, for those that are prepared."""
         infos = {}
         for label in self.config["studies"][self.name]["datasets"]:
             with contextlib.suppress(ValueError):  # not prepared yet
-                infos[label] = storage.read_record(self.folder.dataset(label)).content
+                record = storage.read_record(self.folder.dataset(label))
+                infos[label] = Facts.from_json(record.content)
         return infos
 
     def log(self, path: str) -> str | None:

@@ -170,13 +170,13 @@ def classes(all_metrics: list[dict[str, Any]]) -> pd.DataFrame:
         _of_run(
             metrics,
             {
-                "class": metrics["classes"],
+                "class": metrics["names"],
                 "samples": np.sum(metrics["confusion"], axis=1),
                 "correct": np.diag(metrics["confusion"]),
             },
         )
         for metrics in all_metrics
-        if metrics["diverged"] is None and metrics["classes"]
+        if metrics["diverged"] is None and "confusion" in metrics
     ]
     return _below_each_other(parts, ["class", "samples", "correct"])
 
@@ -184,9 +184,9 @@ def classes(all_metrics: list[dict[str, Any]]) -> pd.DataFrame:
 def outputs(all_metrics: list[dict[str, Any]]) -> pd.DataFrame:
     """Return one row per number or label of each run that predicts several and did not diverge."""
     parts = [
-        _of_run(metrics, {"output": metrics["output_names"], **_columns(metrics["of_each"])})
+        _of_run(metrics, {"output": metrics["names"], **_columns(metrics["of_each"])})
         for metrics in all_metrics
-        if metrics["diverged"] is None and metrics["output_names"]
+        if metrics["diverged"] is None and "of_each" in metrics
     ]
     return _below_each_other(parts, ["output"])
 
@@ -202,9 +202,9 @@ def confusion(all_metrics: list[dict[str, Any]]) -> pd.DataFrame:
     """
     parts = []
     for metrics in all_metrics:
-        if metrics["diverged"] is None and metrics["classes"]:
+        if metrics["diverged"] is None and "confusion" in metrics:
             counts = np.array(metrics["confusion"])
-            names = np.array(metrics["classes"], dtype=object)
+            names = np.array(metrics["names"], dtype=object)
             true, predicted = np.nonzero(counts + np.eye(len(counts)))
             pairs = {"true": names[true], "predicted": names[predicted]}
             parts.append(_of_run(metrics, pairs | {"samples": counts[true, predicted]}))

@@ -27,7 +27,7 @@ from allcores_study.config import grid
 
 if TYPE_CHECKING:
     from allcores_study.analysis.metrics import Metric
-    from allcores_study.analysis.products import Facts
+    from allcores_study.analysis.products import StudyFacts
 
 # Columns of runs.csv in which comparable timings agree -> in words.
 MIXED = {
@@ -126,14 +126,17 @@ def _why_missing(row: pd.Series) -> str:
     return "it was not started, because something that it needs had failed"
 
 
-def lead(frames: dict[str, pd.DataFrame], facts: Facts) -> list[str]:
+def lead(frames: dict[str, pd.DataFrame], facts: StudyFacts) -> list[str]:
     """Return the sentences on what is missing or diverged, and the bottom line."""
     missing = of_missing(frames["missing"], frames["runs"])
     return [*missing, *bottom_line(frames, facts)]
 
 
 def sentences(
-    frames: dict[str, pd.DataFrame], names: Iterable[str], facts: Facts, notes: Iterable[str] = ()
+    frames: dict[str, pd.DataFrame],
+    names: Iterable[str],
+    facts: StudyFacts,
+    notes: Iterable[str] = (),
 ) -> list[str]:
     """Return all sentences, those of lead() first.
 
@@ -157,7 +160,7 @@ def sentences(
     return lines
 
 
-def bottom_line(frames: dict[str, pd.DataFrame], facts: Facts) -> Iterator[str]:
+def bottom_line(frames: dict[str, pd.DataFrame], facts: StudyFacts) -> Iterator[str]:
     """Yield the fastest setups, the best scores, and which candidates were chosen.
 
     For each model, these are the fastest setups for one run and for many runs, and their cost in
@@ -172,7 +175,7 @@ def bottom_line(frames: dict[str, pd.DataFrame], facts: Facts) -> Iterator[str]:
         yield from sweep.chosen(frames["sweep_table"])
 
 
-def _speeds(frames: dict[str, pd.DataFrame], facts: Facts) -> Iterator[str]:
+def _speeds(frames: dict[str, pd.DataFrame], facts: StudyFacts) -> Iterator[str]:
     differences = frames.get("comparison_table")
     if "speed_table" not in frames:  # there is only one setup
         return
@@ -363,7 +366,7 @@ def _doubt_of_many(group: pd.DataFrame) -> str:
     return ""
 
 
-def _cost(differences: pd.DataFrame, fastest: pd.Series, facts: Facts) -> str:
+def _cost(differences: pd.DataFrame, fastest: pd.Series, facts: StudyFacts) -> str:
     """Return how the leading metric of the fastest setup differs from the baseline's."""
     metric = facts.metric
     columns = tidy.SPEED_SETTINGS

@@ -15,7 +15,7 @@ from allcores_study.analysis import style, tidy
 
 if TYPE_CHECKING:
     from allcores_study.analysis.metrics import Metric
-    from allcores_study.analysis.products import Facts
+    from allcores_study.analysis.products import StudyFacts
 
 # A difference or interval that covers more of the range of scores than this is uninformative.
 WIDEST = 0.5
@@ -145,7 +145,7 @@ def mark(row: pd.Series) -> str:
     return "" if pd.isna(row["note"]) else f" ({row['note']})"
 
 
-def base_of(group: pd.DataFrame, facts: Facts) -> pd.Series | None:
+def base_of(group: pd.DataFrame, facts: StudyFacts) -> pd.Series | None:
     """Return the row of the baseline with the fewest cores; None: it is missing."""
     base = group[group["strategy"] == facts.baseline].sort_values("cores", kind="stable")
     return None if base.empty else base.iloc[0]

@@ -29,7 +29,7 @@ from allcores_study.analysis.selection import SWEPT_COLUMN
 from allcores_study.analysis.study import VERDICT
 
 if TYPE_CHECKING:
-    from allcores_study.analysis.products import Facts, Product
+    from allcores_study.analysis.products import Product, StudyFacts
     from allcores_study.analysis.study import Study
     from allcores_study.analysis.wording import Number
 
@@ -151,7 +151,7 @@ def _in_html(sentence: str) -> str:
 
 
 def _blocks(
-    folder: Path, frames: dict[str, Any], study_products: list[Product], facts: Facts
+    folder: Path, frames: dict[str, Any], study_products: list[Product], facts: StudyFacts
 ) -> list[dict[str, Any]]:
     """Return the blocks of the page: figures with their tables, and tables without a figure."""
     sheets = {
@@ -171,7 +171,7 @@ def _blocks(
     return sorted([*blocks, *alone], key=lambda block: block["order"])
 
 
-def described(product: Product, facts: Facts) -> dict[str, Any]:
+def described(product: Product, facts: StudyFacts) -> dict[str, Any]:
     """Return the title, section and caption of a product, for the page."""
     plain = facts.filled(product.caption)
     caption = escape(plain[0].upper() + plain[1:], quote=False)
@@ -181,7 +181,7 @@ def described(product: Product, facts: Facts) -> dict[str, Any]:
     return {key: getattr(product, key) for key in keys} | {"caption": caption}
 
 
-def sheet(product: Product, frame: pd.DataFrame, facts: Facts) -> dict[str, Any]:
+def sheet(product: Product, frame: pd.DataFrame, facts: StudyFacts) -> dict[str, Any]:
     """Return the argument of the template's macro `sheet`: a table with its title and caption."""
     module = products.load(product.name)
     compared = getattr(module, "COMPARED", None)

@@ -31,7 +31,7 @@ def _check_tables(config: dict[str, Any], study: dict[str, Any]) -> Iterator[Pro
     """Check the values in files that are small enough to be read now."""
     for label in study["datasets"]:
         try:
-            registry.metadata(grid.labelled(config, "datasets", label))
+            registry.facts(grid.labelled(config, "datasets", label))
         except (ValueError, OSError) as error:
             yield ("datasets", label), str(error)
 
@@ -135,18 +135,18 @@ def _check_losses(config: dict[str, Any], study: dict[str, Any]) -> Iterator[Pro
 def _check_augmentation(config: dict[str, Any], study: dict[str, Any]) -> Iterator[Problem]:
     """Check that only images are cropped and mirrored."""
     for label in study["datasets"]:
-        metadata = _metadata(config, label)
-        if metadata is None:
+        facts = _facts(config, label)
+        if facts is None:
             continue
-        if len(metadata.shape) == 3:
-            yield from _check_crop(config, study, label, metadata.shape)
+        if len(facts.shape) == 3:
+            yield from _check_crop(config, study, label, facts.shape)
             continue
         for model in study["models"]:
             augmentation = config["models"][model].get("augmentation", {})
             for key in {*augmentation} & {*grid.BUILT_IN_AUGMENTATION}:
                 yield (
                     ("models", model, "augmentation", key),
-                    f"is for images; the samples of {label!r} have the shape {metadata.shape}",
+                    f"is for images; the samples of {label!r} have the shape {facts.shape}",
                 )
 
 
@@ -168,18 +168,18 @@ def _check_splits(config: dict[str, Any], path: Keys, study: dict[str, Any]) -> 
     """Check that folds, test set and training-set sizes have enough samples."""
     folds = study["folds"]
     for label in study["datasets"]:
-        metadata = _metadata(config, label)
-        if metadata is None:
+        facts = _facts(config, label)
+        if facts is None:
             continue
         if folds != "test":
-            yield from _check_folds((*path, "folds"), label, metadata, folds)
-        elif metadata.test == 0:
+            yield from _check_folds((*path, "folds"), label, facts, folds)
+        elif facts.test == 0:
             yield (
                 (*path, "folds"),
                 f"{label!r} has no test set of its own; expected a number of folds",
             )
             continue
-        available = _train_count(metadata, folds)
+        available = _train_count(facts, folds)
         for position, size in enumerate(study["train_sizes"]):
             if size != "all" and size > available:
                 yield (
@@ -189,22 +189,22 @@ def _check_splits(config: dict[str, Any], path: Keys, study: dict[str, Any]) -> 
                 )
 
 
-def _train_count(metadata: Any, folds: Any) -> int:
+def _train_count(facts: Any, folds: Any) -> int:
     """Estimate how many samples a fold, or the first one in time, leaves to train on."""
     if folds == "test":
-        return metadata.train
-    if metadata.times:
-        return metadata.train - folds * (metadata.train // (folds + 1))
-    return metadata.train * (folds - 1) // folds
+        return facts.train
+    if facts.times:
+        return facts.train - folds * (facts.train // (folds + 1))
+    return facts.train * (folds - 1) // folds
 
 
 def _check_validation(config: dict[str, Any], study: dict[str, Any]) -> Iterator[Problem]:
     """Check that even the smallest training set has a validation sample of every class."""
     for label in study["datasets"]:
-        metadata = _metadata(config, label)
-        if metadata is None or metadata.groups or metadata.times or metadata.classes is None:
+        facts = _facts(config, label)
+        if facts is None or facts.groups or facts.times or facts.class_counts is None:
             continue
-        available = _train_count(metadata, study["folds"])
+        available = _train_count(facts, study["folds"])
         if select := study.get("select"):
             available -= -(-available // select)
         sizes = [size for size in study["train_sizes"] if size != "all"]
@@ -212,11 +212,11 @@ def _check_validation(config: dict[str, Any], study: dict[str, Any]) -> Iterator
         for model in study["models"]:
             part = config["models"][model].get("validation")
             # Rounded as scikit-learn does.
-            if part is not None and math.ceil(part * available) < metadata.classes:
+            if part is not None and math.ceil(part * available) < facts.outputs:
                 yield (
                     ("models", model, "validation"),
                     f"found {part:g}; with {available} samples of {label!r} to train on, that is "
-                    f"less than {metadata.classes}, one of each class; expected more",
+                    f"less than {facts.outputs}, one of each class; expected more",
                 )
 
 
@@ -224,33 +224,34 @@ def samples(count: int) -> str:
     return f"{count} sample{'s' * (count != 1)}"
 
 
-def _check_folds(path: Keys, label: str, metadata: Any, folds: int) -> Iterator[Problem]:
+def _check_folds(path: Keys, label: str, facts: Any, folds: int) -> Iterator[Problem]:
     """Check that each fold has a sample of every class and a group, or a time if ordered."""
-    if metadata.times:
-        if folds >= metadata.times:
+    if facts.times:
+        if folds >= facts.times:
             yield (
                 path,
                 (
-                    f"found {folds}; {label!r} has {metadata.times} different times, and the first "
-                    f"ones are only trained on; expected at most {metadata.times - 1} folds"
+                    f"found {folds}; {label!r} has {facts.times} different times, and the first "
+                    f"ones are only trained on; expected at most {facts.times - 1} folds"
                 ),
             )
         return
-    if metadata.smallest_class is not None and folds > metadata.smallest_class:
-        count = metadata.smallest_class
+    count = min(facts.class_counts or [facts.train])
+    if facts.class_counts and folds > count:
         # Scores of a fold that lacks a class cannot be compared with others: scikit-learn warns.
         fewer = f"use at most {count} folds, or drop these" if count > 1 else "drop such"
-        name = f", {metadata.rarest}," if metadata.rarest else ""
+        names = dict(zip(facts.class_counts, facts.names or (), strict=False))
+        name = f", {names[count]}," if count in names else ""
         hint = "; to predict numbers, set `task: regression`"
         yield (
             path,
             f"found {folds}; the smallest class of {label!r}{name} has "
             f"{samples(count)}, and each fold needs one; {fewer} samples, or give them "
-            f"another class{hint if metadata.are_numbers else ''}",
+            f"another class{hint if facts.are_numbers else ''}",
         )
-    most = metadata.groups or metadata.train
+    most = facts.groups or facts.train
     if folds > most:
-        unit = "groups" if metadata.groups else "samples"
+        unit = "groups" if facts.groups else "samples"
         yield path, f"found {folds}; {label!r} has {most} {unit}; expected at most as many folds"
 
 
@@ -272,36 +273,19 @@ def _check_selection(
         yield (*path, "select"), "conflicts with `against`; remove one of them"
     inner, folds = study["select"], study["folds"]
     for label in study["datasets"]:
-        metadata = _metadata(config, label)
-        if metadata is None:
+        facts = _facts(config, label)
+        if facts is None:
             continue
-        smallest = metadata.smallest_class or metadata.train
+        smallest = min(facts.class_counts or [facts.train])
         if folds != "test":
             smallest -= -(-smallest // folds)
-        if (metadata.times or metadata.groups) and _are_enough(metadata, folds):
-            for seed in study["seeds"]:
-                if problem := metadata.unassignable(folds, inner, seed):
-                    yield (
-                        (*path, "select"),
-                        f"found {inner}; the folds of {label!r} leave too few "
-                        f"{'times' if metadata.times else 'groups'} for so many inner folds "
-                        f"({problem})",
-                    )
-                    break
         if inner > smallest:
-            part = "the smallest class" if metadata.smallest_class else "the training set"
+            part = "the smallest class" if facts.class_counts else "the training set"
             yield (
                 (*path, "select"),
                 f"found {inner}; {part} of {label!r} leaves {samples(smallest)} to "
                 "train on; expected at most as many inner folds",
             )
-
-
-def _are_enough(metadata: Any, folds: Any) -> bool:
-    """Return whether there are enough groups or times for the folds; if not, it is reported."""
-    if folds == "test":
-        return bool(metadata.times)
-    return folds < metadata.times if metadata.times else folds <= metadata.groups
 
 
 def choices_that_differ(config: dict[str, Any]) -> Iterator[Problem]:
@@ -334,20 +318,12 @@ def notes(config: dict[str, Any], name: str) -> Iterator[str]:
                     "data, unless its entry has keys of these names"
                 )
     for label in study["datasets"]:
-        metadata = _metadata(config, label)
-        if metadata is None:
+        facts = _facts(config, label)
+        if facts is None:
             continue
-        yield from (f"{label}: {note}" for note in metadata.notes)
-        folds = study["folds"]
-        if metadata.times and folds != "test":
-            first = metadata.train - folds * (metadata.train // (folds + 1))
-            if metadata.same_class_start >= first:
-                yield (
-                    f"{label}: the first {first} samples in time are all of one class, and the "
-                    "first fold is trained on nothing else"
-                )
+        yield from (f"{label}: {note}" for note in facts.notes)
 
 
-def _metadata(config: dict[str, Any], label: str) -> Any:
-    """Return the Metadata of a dataset; None: unknown, or _check_tables() reports why."""
-    return scoring.metadata_of(grid.labelled(config, "datasets", label))
+def _facts(config: dict[str, Any], label: str) -> Any:
+    """Return the Facts of a dataset; None: unknown, or _check_tables() reports why."""
+    return scoring.facts_of(grid.labelled(config, "datasets", label))

@@ -11,7 +11,6 @@ import ast
 import functools
 import importlib
 import importlib.util
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -190,15 +189,9 @@ def task(dataset: Entry) -> Component:
     return tasks()[dataset.options.get("task", usual)]
 
 
-def metadata(dataset: Entry) -> Any:
-    """Return the Metadata of a dataset, without loading images; None: unknown."""
-    return _metadata(dataset.name, json.dumps(dataset.options, sort_keys=True))
-
-
-@functools.cache
-def _metadata(name: str, options: str) -> Any:
-    module = importlib.import_module(datasets()[name].module)
-    return module.metadata(**json.loads(options))
+def facts(dataset: Entry) -> Any:
+    """Return the Facts of a dataset, or None: see data.preparation.facts(), loaded by this name."""
+    return importlib.import_module("allcores_study.data.preparation").facts(dataset)
 
 
 def canonical(name: Any, known: Iterable[str]) -> str | None:

@@ -31,22 +31,22 @@ def metrics_of(study: dict[str, Any], datasets: Sequence[Entry]) -> tuple[str, .
 
 def count_numbers(dataset: Entry) -> int:
     """Return how many numbers are predicted for each sample of a dataset, if known."""
-    metadata = metadata_of(dataset)
-    if metadata is None:  # a large table, which is not read yet
+    facts = facts_of(dataset)
+    if facts is None:  # a large table, which is not read yet
         target = dataset.options.get("target")
         return len(target) if isinstance(target, list) else 1
-    return metadata.numbers
+    return 1 if facts.class_counts else facts.outputs
 
 
 def count_classes(dataset: Entry) -> int | None:
     """Return how many classes a dataset has; None: it has none, or is not read yet."""
-    metadata = metadata_of(dataset)
-    return metadata and metadata.classes
+    facts = facts_of(dataset)
+    return facts and facts.class_counts and len(facts.class_counts)
 
 
-def metadata_of(dataset: Entry) -> Any:
-    """Return the Metadata of a dataset; None: unknown, or it cannot be read, which is reported."""
+def facts_of(dataset: Entry) -> Any:
+    """Return the Facts of a dataset; None: unknown, or it cannot be read, which is reported."""
     try:
-        return registry.metadata(dataset)
-    except (ValueError, OSError) as error:
-        return getattr(error, "metadata", None)  # what is known although features are unusable
+        return registry.facts(dataset)
+    except (ValueError, OSError):
+        return None

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from allcores_study.config.run import Run
+    from allcores_study.data.facts import Facts
     from allcores_study.data.storage import Dataset
 
 # In place of a fold: NOWHERE is in no part; FIRST is the earliest part in time, only trained on.
@@ -41,7 +42,7 @@ class Assignable:
     @classmethod
     def of(cls, dataset: Dataset) -> Assignable:
         """Return the Assignable of an opened storage.Dataset."""
-        return cls(dataset.targets[: dataset.info["train"]], dataset.groups, dataset.times)
+        return cls(dataset.targets[: dataset.facts.train], dataset.groups, dataset.times)
 
     @property
     def arrays(self) -> list[np.ndarray]:
@@ -265,7 +266,7 @@ def hold_back(
 
 
 def split(
-    info: dict[str, Any],
+    facts: Facts,
     fold_of: np.ndarray | None,
     fold: int | None,
     train_size: int | None,
@@ -276,7 +277,7 @@ def split(
     """Return the samples that a run trains on and those that it is scored on.
 
     Args:
-        info: the content of dataset.json, see storage.Dataset.
+        facts: of the dataset.
         fold_of: the fold of each training sample, (N,) int64, or NOWHERE or FIRST; None: the
             dataset's own test set is held out.
         fold: the fold to hold out.
@@ -292,15 +293,15 @@ def split(
     Raises:
         ValueError: one of them would be empty, or fewer than `train_size` samples are left.
     """
-    samples = np.arange(info["train"])
+    samples = np.arange(facts.train)
     if fold_of is None and final:
         train = held_out = samples
     elif fold_of is None:
-        train, held_out = samples, np.arange(info["train"], info["shape"][0])
+        train, held_out = samples, np.arange(facts.train, facts.count)
     else:
         train, held_out = samples[before(fold_of, fold, ordered)], samples[fold_of == fold]  # type: ignore[arg-type]
     if train_size is not None:
-        shuffled = np.random.default_rng([seed, info["train"]]).permutation(samples)
+        shuffled = np.random.default_rng([seed, facts.train]).permutation(samples)
         if train_size > len(train):
             raise ValueError(
                 f"expected {train_size} samples to train on; only {len(train)} are left"

@@ -1,22 +1,31 @@
-"""Prepare a dataset, unless it is up to date with its options, code and files."""
+"""Load a dataset: once to prepare it, unless it is up to date, and once to know its Facts."""
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import hashlib
+import importlib
+import json
 import os
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from allcores import files
-from allcores.files import KeptDigests, cache_folder, sha256
+from allcores.files import KeptDigests, cache_folder, read_json, sha256, write_json
 from allcores_study.config import registry
+from allcores_study.config.run import digest
 from allcores_study.data import storage
+from allcores_study.data.facts import Facts
 from allcores_study.records import fingerprint
 
 if TYPE_CHECKING:
     from allcores_study.config.run import Entry
+
+
+# Files with more bytes are read only when they are prepared.
+LARGE = 1 << 25
 
 
 def prepare(entry: Entry, downloads: str | Path, folder: str | Path) -> None:
@@ -41,9 +50,67 @@ def prepare(entry: Entry, downloads: str | Path, folder: str | Path) -> None:
             task, found = registry.task(entry).name, samples.task.name
             if found != task:
                 raise ValueError(f"{entry.name} is for {task}, but load() returns {found}")
-            for note in samples.notes:
+            facts = Facts.of(samples)
+            for note in facts.notes:
                 print(f"NOTE: {note}", flush=True)
             storage.write(folder, samples, before, lambda: _refuse_changed(entry, before))
+            _keep(facts, before)
+
+
+def facts(entry: Entry) -> Facts | None:
+    """Return the Facts of the dataset of an Entry; None: it is large, and was never prepared here.
+
+    A small one is loaded, the first time, unless its file says the facts by a function `facts`.
+
+    Raises:
+        ValueError, OSError: it cannot be loaded.
+    """
+    key = json.dumps([entry.name, entry.options], sort_keys=True)
+    if key not in _known:
+        try:
+            found: Facts | Exception | None = _facts(entry)
+        except (ValueError, OSError) as error:
+            found = error
+        if found is None:
+            return None  # until it is prepared
+        _known[key] = found
+    known = _known[key]
+    if isinstance(known, Exception):
+        raise known
+    return known
+
+
+# What this process knows; a dataset that cannot be loaded is not tried again, either.
+_known: dict[str, Facts | Exception] = {}
+
+
+def _facts(entry: Entry) -> Facts | None:
+    component = registry.datasets()[entry.name]
+    if constant := getattr(importlib.import_module(component.module), "facts", None):
+        return constant(**entry.options)
+    of_dataset = made_of(entry)
+    try:
+        return Facts.from_json(read_json(_file_of_facts(of_dataset)))
+    except (OSError, ValueError, TypeError, KeyError):  # none yet, or damaged
+        pass
+    files = [file for path in registry.paths(entry).values() for file in _files(path)]
+    if sum(file.stat().st_size for file in files) > LARGE:
+        return None
+    found = Facts.of(component.load()(None, **entry.options))
+    _keep(found, of_dataset)
+    return found
+
+
+def _file_of_facts(of_dataset: str) -> Path:
+    """Return the file that keeps the Facts of what made_of() returns, for all configs."""
+    return cache_folder() / "facts" / f"{digest(of_dataset)}.json"
+
+
+def _keep(facts: Facts, of_dataset: str) -> None:
+    file = _file_of_facts(of_dataset)
+    with contextlib.suppress(OSError):  # it only saves time
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_json(file, dataclasses.asdict(facts))
 
 
 def _refuse_changed(entry: Entry, before: str) -> None:
@@ -74,21 +141,15 @@ def sources(entry: Entry) -> str:
     paths = registry.paths(entry).values()
     if not paths:
         return ""
-    digests, lines = KeptDigests(cache_folder() / "digests.json", _content), []
+    digests, lines = KeptDigests(cache_folder() / "digests.json", sha256), []
     for path in paths:
-        files = [path] if Path(path).is_file() else files_below(path)
-        lines += [f"{os.path.relpath(file, path)} {digests.of(file)}" for file in files]
+        lines += [f"{os.path.relpath(file, path)} {digests.of(file)}" for file in _files(path)]
     digests.save()
     return hashlib.sha256("\n".join(lines).encode("utf-8", "replace")).hexdigest()[:16]
 
 
-def _content(file: str) -> str:
-    """Return a file's SHA-256; for a zip, a digest of its members: numpy.savez stores the time."""
-    if zipfile.is_zipfile(file):
-        with zipfile.ZipFile(file) as archive:
-            members = [(info.filename, info.file_size, info.CRC) for info in archive.infolist()]
-        return hashlib.sha256(repr(members).encode()).hexdigest()
-    return sha256(file)
+def _files(path: str) -> list[Path]:
+    return [Path(path)] if Path(path).is_file() else files_below(path)
 
 
 def files_below(folder: str | Path) -> list[Path]:

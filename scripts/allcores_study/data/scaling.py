@@ -38,9 +38,8 @@ class Scaling:
         """
         if dataset.pixel_sums is not None:
             statistics = channel_statistics(dataset.pixel_sums[samples], dataset.inputs.shape)
-        elif not dataset.info["scale"]:
-            channels = 1 if dataset.vocabulary else dataset.inputs.shape[1]
-            statistics = np.zeros(channels), np.ones(channels)
+        elif dataset.vocabulary:
+            statistics = np.zeros(1), np.ones(1)
         else:
             statistics = _statistics(dataset.inputs, samples)
             statistics = _keep_indicators(*statistics, dataset.columns)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from allcores.files import KeptDigests, sha256
 from allcores_study.data import tokens
+from allcores_study.data.facts import Facts
 from allcores_study.data.tokens import Vocabulary
 from allcores_study.records.identity import Record
 from allcores_study.tasks import base as tasks
@@ -32,10 +33,10 @@ class Samples:
         shape: (N, ...) of all inputs; images are (N, C, H, W). The training part comes first.
         chunks: consecutive arrays, N samples in all: uint8 images, float32, or int32 tokens, (n,
             L).
-        targets: (N,) integers in 0 .. len(classes) - 1, (N,) numbers, or (N, T) for several
-            numbers.
-        classes: names of the classes; None: the targets are numbers.
+        targets: what the task's checked() takes, such as (N,) class numbers from 0.
         train: number of samples in the training part; the rest are the dataset's own test set.
+        task: what is predicted.
+        names: of the classes, the labels or several numbers; None: there is one number.
         groups: (train,) integers, of the training samples; samples of one group are held out
             together; None: no groups.
         group_names: names of the groups by their numbers; None: they have only numbers.
@@ -44,34 +45,23 @@ class Samples:
         columns: the features of a table: [{"name": str, "category": the text that it indicates, or
             None for a number}, ...]; None: it is not a table.
         dtype: dtype of the chunks.
-        scale: whether networks get scaled inputs.
         notes: sentences on what may be unintended.
-        output_names: names of several numbers or labels; None: there is one, or they are classes.
-        own_task: the task, unless it is the usual one for classes or numbers.
         vocabulary: the known tokens; None: the inputs are not tokens.
     """
 
     shape: tuple[int, ...]
     chunks: Iterable[np.ndarray]
     targets: np.ndarray
-    classes: list[Any] | None
     train: int
+    task: tasks.Task
+    names: Sequence[Any] | None = None
     groups: np.ndarray | None = None
     times: np.ndarray | None = None
     columns: list[dict[str, Any]] | None = None
     dtype: DTypeLike = np.uint8
-    scale: bool = True
     notes: list[str] = field(default_factory=list)
-    output_names: list[str] | None = None
-    own_task: tasks.Task | None = None
     vocabulary: Vocabulary | None = None
     group_names: list[str] | None = None
-
-    @property
-    def task(self) -> tasks.Task:
-        """The task: own_task, or else the usual one for the classes or numbers."""
-        numbers = len(self.output_names or [None])
-        return self.own_task or tasks.usual(len(self.classes) if self.classes else None, numbers)
 
 
 @dataclass
@@ -87,6 +77,7 @@ class Dataset:
         groups: as in Samples, int64.
         times: (train,) int64, of the training samples, from 0 without a gap; None: as in Samples.
         record: the Record in dataset.json.
+        facts: the Facts in it.
         unseen: positions of the columns that inputs lack, see seen_by().
         vocabulary: as in Samples.
     """
@@ -97,13 +88,9 @@ class Dataset:
     groups: np.ndarray | None
     times: np.ndarray | None
     record: Record
+    facts: Facts
     unseen: tuple[int, ...] = ()
     vocabulary: Vocabulary | None = None
-
-    @property
-    def info(self) -> dict[str, Any]:
-        """The content of dataset.json, see write()."""
-        return self.record.content
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -118,27 +105,22 @@ class Dataset:
     @property
     def columns(self) -> list[dict[str, Any]]:
         """The features of a table, as in Samples; []: it is not a table."""
-        columns = self.info["columns"] or []
+        columns = self.facts.columns or []
         return [column for place, column in enumerate(columns) if place not in self.unseen]
-
-    @property
-    def classes(self) -> list[str] | None:
-        """The names of the classes; None: the targets are numbers."""
-        return self.info["classes"]
 
     @property
     def group_of(self) -> np.ndarray | None:
         """The name or number of each training sample's group, as texts; None: no groups."""
         if self.groups is None:
             return None
-        if names := self.info["group_names"]:
+        if names := self.facts.group_names:
             return np.array(names, dtype=object)[self.groups]
         return self.groups.astype(str).astype(object)
 
     @property
     def task(self) -> tasks.Task:
         """The task that the targets are for."""
-        return tasks.named(self.info["task"], self.info["outputs"])
+        return tasks.named(self.facts.task, self.facts.outputs)
 
     def seen_by(self, samples: np.ndarray) -> Dataset:
         """Return the Dataset without categories and words that none of its training samples has.
@@ -209,27 +191,11 @@ def write(
         for file in parts.values():
             file.unlink(missing_ok=True)
         raise
-    info = {
-        "shape": list(source.shape),
-        "train": source.train,
-        "task": source.task.name,
-        "outputs": source.task.outputs,
-        "classes": source.classes and [str(name) for name in source.classes],
-        "output_names": source.output_names,
-        "group_names": source.group_names,
-        "columns": source.columns,
-        "scale": source.scale,
-        "vocabulary": source.vocabulary and source.vocabulary.to_json(),
-        "class_counts": source.classes
-        and np.bincount(arrays["targets"], minlength=len(source.classes)).tolist(),
-        "notes": source.notes,
-        "dtype": np.dtype(source.dtype).name,
-    }
     digests = {name: sha256(file) for name, file in parts.items()}
     (folder / "dataset.json").unlink(missing_ok=True)
     for name, file in parts.items():
         file.replace(folder / name)
-    Record(made_of, digests, content=info).write(folder / "dataset.json")
+    Record(made_of, digests, content=asdict(Facts.of(source))).write(folder / "dataset.json")
 
 
 def _checked_targets(source: Samples) -> np.ndarray:
@@ -293,34 +259,9 @@ def open_dataset(folder: str | Path) -> Dataset:
             for name in ("targets", "pixel_sums", "groups", "times")
         },
         record=record,
-        vocabulary=Vocabulary.from_json(record.content["vocabulary"]),
+        facts=(facts := Facts.from_json(record.content)),
+        vocabulary=facts.vocabulary,
     )
-
-
-def examples(folder: str | Path, info: dict[str, Any]) -> list[Any] | None:
-    """Return Metadata.examples of the dataset in a folder, whose dataset.json has this content."""
-    if info["scale"]:
-        return None
-    inputs, vocabulary = np.load(Path(folder, "inputs.npy"), "r"), info["vocabulary"]
-    if vocabulary and vocabulary["words"]:
-        inputs = Vocabulary.from_json(vocabulary).known_by(inputs)[1][inputs]  # type: ignore[union-attr]
-    return extremes([inputs])
-
-
-def extremes(chunks: Iterable[np.ndarray]) -> list[Any]:
-    """Return the inputs of the samples with the smallest and the largest number, as nested lists.
-
-    An embedding that takes these two takes all of them.
-
-    Args:
-        chunks: arrays (N, ...), N > 0.
-    """
-
-    def of(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        rows = samples.reshape(len(samples), -1)
-        return samples[rows.min(axis=1).argmin()], samples[rows.max(axis=1).argmax()]
-
-    return np.stack(of(np.stack([sample for chunk in chunks for sample in of(chunk)]))).tolist()
 
 
 def read_record(folder: str | Path) -> Record:

@@ -7,20 +7,23 @@ from typing import Any
 import numpy as np
 
 from allcores_study.data.storage import Samples
+from allcores_study.tasks import base as tasks
 
 
-def load(table: Any, is_regression: bool = False) -> Samples:
-    """Return the Samples of a table.
+def load(table: Any) -> Samples:
+    """Return the Samples of a table: of classes, if these have names.
 
     Args:
         table: what a load_...() of sklearn.datasets returns.
     """
+    names = [str(name) for name in table["target_names"]] if "target_names" in table else None
     return Samples(
         shape=table.data.shape,
         chunks=[table.data.astype(np.float32)],
         targets=table.target,
-        classes=None if is_regression else [str(name) for name in table.target_names],
         train=len(table.target),
+        task=tasks.named("classification", len(names)) if names else tasks.named("regression", 1),
+        names=names,
         columns=[{"name": name, "category": None} for name in map(str, table.feature_names)],
         dtype=np.float32,
     )

@@ -35,7 +35,7 @@ def read(
     verbatim: Iterable[str] = (),
     as_written: Iterable[str] = (),
     missing_values: Iterable[Any] = (),
-    header: bool | None = None,
+    header: bool = True,
 ) -> pd.DataFrame:
     """Return the pandas.DataFrame in a file; the names of its columns are texts.
 
@@ -48,12 +48,11 @@ def read(
         as_written: columns that are read as texts if they have a word that stands for a missing
             value.
         missing_values: further values that are missing: numbers or texts.
-        header: whether the first row of a CSV has the names; None: it does, unless it looks like
-            values.
+        header: whether the first row of a CSV has the names.
 
     Raises:
-        ValueError: there is no such file, it is not CSV or Parquet, two columns have the same name,
-            or the names look like values.
+        ValueError: there is no such file, it is not CSV or Parquet, or two columns have the same
+            name.
     """
     import pandas as pd
 
@@ -70,8 +69,8 @@ def read(
             frame = of_frame(pd.read_parquet(path), missing_values)
     except Exception as error:  # whatever pandas and pyarrow raise for a damaged file
         raise ValueError(f"{path}: cannot be read as {suffix[1:]} ({error})") from None
-    if suffix == ".csv" and header is not False:
-        _check_header(path, frame, header)
+    if suffix == ".csv" and header:
+        _check_header(path)
     return frame
 
 
@@ -96,12 +95,12 @@ def _of_csv(
     verbatim: set[str],
     as_written: set[str],
     missing_values: Iterable[Any],
-    header: bool | None,
+    header: bool,
 ) -> pd.DataFrame:
     import pandas as pd
 
     # Whole columns at once: pandas would infer the type of each part separately.
-    options = {"low_memory": False, "header": None if header is False else 0}
+    options = {"low_memory": False, "header": 0 if header else None}
     given = [str(value) for value in missing_values]
 
     def parsed(**further: Any) -> pd.DataFrame:
@@ -109,7 +108,7 @@ def _of_csv(
         return pd.read_csv(path, **options, **typed, **further).rename(columns=str)
 
     frame, further = parsed(), {}
-    if header is not False and _has_names(path):
+    if header and _has_names(path):
         frame.index = frame.index.astype(str)  # 0, 1, ... would not look like names
     if has_names(frame) and len(frame.columns) and frame.iloc[:, -1].isna().all():
         further = {"index_col": False}  # each line ends with an additional, empty field
@@ -188,19 +187,12 @@ def _refuse_separators(path: str | Path) -> None:
         )
 
 
-def _check_header(path: str | Path, frame: pd.DataFrame, header: bool | None) -> None:
-    """Raise a ValueError if names occur twice or, without `header: true`, look like values."""
-    names = [name for name in _first_row(path) if name.strip()]
-    stripped = [name.strip() for name in names]
+def _check_header(path: str | Path) -> None:
+    """Raise a ValueError if names occur twice."""
+    stripped = [name.strip() for name in _first_row(path) if name.strip()]
     if twice := sorted({name for name in stripped if stripped.count(name) > 1}):
         raise ValueError(
             f"{path}: has the column {twice[0]} twice; if the file has no names, {HEADERLESS}"
-        )
-    alike = [name for name in names if name in frame and _looks_like_a_value(name, frame[name])]
-    if header is None and len(alike) > len(names) / 2 and len(frame):
-        raise ValueError(
-            f"{path}: its first row looks like a sample, not like names: "
-            f"{', '.join(stripped[:8])}; if it is one, {HEADERLESS}; if not, set `header: true`"
         )
 
 
@@ -209,16 +201,6 @@ def hint_at_header(frame: pd.DataFrame) -> str:
     is_numbered = [*frame.columns] == [str(number) for number in range(len(frame.columns))]
     is_a_sample = not is_numbered and any(map(_is_number, frame.columns))
     return f"; if these are not names, {HEADERLESS}" if is_a_sample else ""
-
-
-def _looks_like_a_value(name: str, values: pd.Series) -> bool:
-    """Return whether a name could be a value of its own column.
-
-    That is a number above numbers, or a text that the column also contains.
-    """
-    if values.dtype.kind not in "iuf":
-        return bool((values.astype(str) == name).any())
-    return _is_number(name)
 
 
 def _is_number(text: str) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from allcores_study.data.metadata import Metadata
+from allcores_study.data.facts import Facts
 from allcores_study.datasets import _torchvision
 
 if TYPE_CHECKING:
@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 FILES = "cifar-10-python.tar.gz"
 
 
-def metadata() -> Metadata:
-    return Metadata(train=50000, test=10000, smallest_class=5000, shape=(3, 32, 32), classes=10)
+def facts() -> Facts:
+    return Facts(50000, 10000, (3, 32, 32), outputs=10, class_counts=[5000] * 10)
 
 
 def load(folder: Path) -> Samples:
-    _torchvision.extract(folder, FILES, "cifar-10-batches-py")
     return _torchvision.load("CIFAR10", folder, FILES)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from allcores_study.data.metadata import Metadata
+from allcores_study.data.facts import Facts
 from allcores_study.datasets import _torchvision
 
 if TYPE_CHECKING:
@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 FILES = "cifar-100-python.tar.gz"
 
 
-def metadata() -> Metadata:
-    return Metadata(train=50000, test=10000, smallest_class=500, shape=(3, 32, 32), classes=100)
+def facts() -> Facts:
+    return Facts(50000, 10000, (3, 32, 32), outputs=100, class_counts=[500] * 100)
 
 
 def load(folder: Path) -> Samples:
-    _torchvision.extract(folder, FILES, "cifar-100-python")
     return _torchvision.load("CIFAR100", folder, FILES)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from allcores_study.data.metadata import Metadata
 from allcores_study.datasets import _sklearn
 
 if TYPE_CHECKING:
@@ -19,11 +18,7 @@ TASK = "regression"
 HAS_COLUMNS = True
 
 
-def metadata() -> Metadata:
-    return Metadata(train=442, test=0, smallest_class=None, shape=(10,), classes=None)
-
-
 def load(folder: Path) -> Samples:
     from sklearn.datasets import load_diabetes
 
-    return _sklearn.load(load_diabetes(), is_regression=True)
+    return _sklearn.load(load_diabetes())

@@ -9,17 +9,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from allcores_study.data.metadata import Metadata
 from allcores_study.data.storage import Samples
+from allcores_study.tasks import base as tasks
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 SIDE = 32
-
-
-def metadata() -> Metadata:
-    return Metadata(train=1797, test=0, smallest_class=174, shape=(1, SIDE, SIDE), classes=10)
 
 
 def load(folder: Path) -> Samples:
@@ -35,6 +31,7 @@ def load(folder: Path) -> Samples:
         shape=(len(images), 1, SIDE, SIDE),
         chunks=[images[:, None]],
         targets=digits.target,
-        classes=list(digits.target_names),
         train=len(images),
+        task=tasks.named("classification", 10),
+        names=list(digits.target_names),
     )

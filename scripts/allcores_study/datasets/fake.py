@@ -10,32 +10,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from allcores_study.data.metadata import Metadata
 from allcores_study.data.storage import Samples
+from allcores_study.tasks import base as tasks
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 CHUNK, PIXELS = 1000, 1000 * 32**2  # images made at a time, and pixels of them, at most
 ALLOWED = {"count": 1, "classes": 2, "channels": 1, "size": 1, "test": 0, "seed": 0, "noise": 0.0}
-
-
-def metadata(
-    count: int = 10000,
-    classes: int = 10,
-    channels: int = 3,
-    size: int = 32,
-    test: int = 2000,
-    noise: float = 1.0,
-    seed: int = 0,
-) -> Metadata:
-    return Metadata(
-        train=count,
-        test=test,
-        smallest_class=count // classes,
-        shape=(channels, size, size),
-        classes=classes,
-    )
 
 
 def load(
@@ -68,8 +50,9 @@ def load(
             for start in range(0, total, step)
         ),
         targets=labels,
-        classes=list(range(classes)),
         train=count,
+        task=tasks.named("classification", classes),
+        names=list(range(classes)),
     )
 
 

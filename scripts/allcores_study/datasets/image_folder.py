@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from allcores_study.data.metadata import Metadata
+from allcores_study.data.facts import Facts
 from allcores_study.data.preparation import files_below
 from allcores_study.data.storage import Samples
+from allcores_study.tasks import base as tasks
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -31,18 +32,19 @@ UNREADABLE = {".avif", ".cr2", ".dng", ".heic", ".heif", ".jp2", ".jxl", ".nef",
 PARTS = {"train", "training", "val", "valid", "validation", "test", "testing"}
 
 
-def metadata(path: str, size: int = 224) -> Metadata | None:
+def facts(path: str, size: int = 224) -> Facts | None:
     try:
         parts = _parts(path)
     except (ValueError, OSError):
         return None  # load() will report that
     counts = [len(files) for files in parts[0].values()]
-    return Metadata(
+    return Facts(
         train=sum(counts),
         test=sum(map(len, parts[1].values())) if len(parts) == 2 else 0,
-        smallest_class=min(counts),
         shape=(3, size, size),
-        classes=len(counts),
+        outputs=len(counts),
+        names=list(parts[0]),
+        class_counts=counts,
     )
 
 
@@ -64,7 +66,8 @@ def load(folder: Path, *, path: str, size: int = 224) -> Samples:
             for start in range(0, len(samples), CHUNK)
         ),
         targets=np.array([label for _, label in samples]),
-        classes=classes,
+        task=tasks.named("classification", len(classes)),
+        names=classes,
         train=sum(map(len, parts[0].values())),
         notes=list(_notes(Path(path), [file for file, _ in samples])),
     )

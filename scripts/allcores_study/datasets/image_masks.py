@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from allcores_study.data.metadata import Metadata
+from allcores_study.data.facts import Facts
 from allcores_study.data.storage import Samples
 from allcores_study.datasets import image_folder
 from allcores_study.tasks import base as tasks
@@ -27,21 +27,13 @@ PLAIN_MODES = ("1", "L", "P")
 LOSSY = ("JPEG", "MPO", "JPEG2000", "WEBP", "AVIF")
 
 
-def metadata(path: str, masks: str, classes: list[Any], size: int = 128) -> Metadata | None:
+def facts(path: str, masks: str, classes: list[Any], size: int = 128) -> Facts | None:
     names = _names(path, classes)
     try:
         pairs = _pairs(path, masks)
     except (ValueError, OSError):
         return None  # load() will report that
-    return Metadata(
-        train=len(pairs),
-        test=0,
-        smallest_class=None,
-        shape=(3, size, size),
-        classes=None,
-        numbers=len(names),
-        own_task=tasks.named(TASK, len(names)),
-    )
+    return Facts(len(pairs), 0, (3, size, size), task=TASK, outputs=len(names), names=names)
 
 
 def _names(path: str, classes: Any) -> list[str]:
@@ -87,10 +79,9 @@ def load(folder: Path, *, path: str, masks: str, classes: list[Any], size: int =
             for part in (pairs[start : start + CHUNK] for start in range(0, len(pairs), CHUNK))
         ),
         targets=targets,
-        classes=None,
         train=len(pairs),
-        output_names=names,
-        own_task=tasks.named(TASK, len(names)),
+        task=task,
+        names=names,
         notes=notes,
     )
 

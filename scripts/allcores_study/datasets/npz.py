@@ -19,23 +19,20 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from allcores_study.data import tokens
-from allcores_study.data.metadata import Metadata, notes_on_groups
 from allcores_study.data.precision import unfit
-from allcores_study.data.storage import Samples, extremes
+from allcores_study.data.storage import Samples
 from allcores_study.datasets._arrays import read_arrays
 from allcores_study.tasks import base as tasks
 from allcores_study.tasks.base import WITHOUT_CLASS
 
 ALLOWED = {
     "task": ("classification", "regression", "multilabel", "segmentation"),
-    "scale": (True, False),
     "inputs": ("numbers", "tokens"),
     "vocabulary": 1,
 }
@@ -57,26 +54,17 @@ MOST_COLOURS = 4
 MOST_TOKENS = np.iinfo(np.int32).max  # as they are stored
 
 
-def metadata(path: str, **options: Any) -> Metadata | None:
-    if not Path(path).exists():
-        return None  # another check reports that
-    made = load(None, path=path, **options)
-    return replace(Metadata.of(made), examples=None if made.scale else extremes(made.chunks))
-
-
 def load(
     folder: Path | None,
     *,
     path: str,
     task: str = "classification",
-    scale: bool = True,
     inputs: str = "numbers",
     vocabulary: int | None = None,
 ) -> Samples:
     """The arrays in the file or folder at path.
 
     Args:
-        scale: whether networks get scaled inputs; False: they get them as they are.
         inputs: "tokens": the inputs are (N, L) integers from 0, such as the numbers of words, and
             stay integers; a sequence that is shorter than the longest ends with zeros.
         vocabulary: number of different tokens; None: as many as the largest number needs.
@@ -85,30 +73,20 @@ def load(
         ValueError: the file lacks an array, or one has another shape, type or values.
     """
     file = _File(path, task, inputs == "tokens")
-    if not scale and file.kind == "images":
-        raise ValueError(f"{path}: found images and `scale: false`, which is for inputs")
+    names = file.names_of_outputs()
     return Samples(
         shape=(sum(map(len, file.targets)), *file.shapes[0][1:]),
         chunks=(chunk for part in range(len(file.shapes)) for chunk in file.inputs(part)),
         targets=np.concatenate(file.targets),
-        classes=list(range(int(file.targets[0].max()) + 1)) if file.is_of_classes else None,
-        output_names=file.output_names(),
-        own_task=_own_task(file, task),
+        task=tasks.named(task, len(names) if names else 1),
+        names=names,
         train=len(file.targets[0]),
         groups=file.groups,
         times=file.times,
         dtype=file.dtype,
-        scale=scale and not file.are_tokens,
         vocabulary=_vocabulary(file, vocabulary) if file.are_tokens else None,
-        notes=list(_notes(file, scale)),
+        notes=list(_notes(file)),
     )
-
-
-def _own_task(file: _File, task: str) -> Any:
-    """Return the Task, unless it is the usual one for classes or numbers: then None."""
-    if task in ("multilabel", "segmentation"):
-        return tasks.named(task, len(file.output_names()))  # type: ignore[arg-type]
-    return None
 
 
 def _vocabulary(file: _File, size: int | None) -> tokens.Vocabulary:
@@ -126,24 +104,25 @@ def _vocabulary(file: _File, size: int | None) -> tokens.Vocabulary:
     return tokens.Vocabulary(tokens.OWN, size)
 
 
-def _notes(file: _File, scale: bool) -> Iterator[str]:
+def _notes(file: _File) -> Iterator[str]:
     others = [name for name in ANSWERS if name in file.names and name != ANSWER.get(file.task)]
     if unused_names := [*file.unused, *others]:
         yield f"not used: the arrays {', '.join(unused_names)}"
     if file.task == "segmentation":
-        yield from _own_task(file, file.task).notes(file.targets[0], file.output_names())
+        names = file.names_of_outputs() or []
+        segmentation: Any = tasks.named(file.task, len(names))  # which has notes
+        yield from segmentation.notes(file.targets[0], names)
     shape = file.shapes[0]
     if file.kind == "inputs" and len(shape) == 3 and shape[1] == shape[2] > MOST_COLOURS:
         yield (
             f"the inputs {shape} are signals of {shape[1]} channels; if they are images, write "
             "them as (N, 1, H, W): `inputs[:, None]`"
         )
-    if file.dtype == np.float32 and file.inputs_dtype.kind in "iu" and scale:
+    if file.dtype == np.float32 and file.inputs_dtype.kind in "iu":
         yield (
             f"the inputs are whole numbers ({file.inputs_dtype}) and are scaled as measurements "
             "are; if they stand for words or categories, set `inputs: tokens`"
         )
-    yield from notes_on_groups(file.groups, file.targets[0], file.is_of_classes or None)
 
 
 def unused(path: str | Path, names: Iterable[str]) -> list[str]:
@@ -214,7 +193,7 @@ class _File:
             for prefix, shape in zip(parts, self.shapes, strict=True)
         ]
         if task == "segmentation":
-            _check_masks(path, self.targets, len(self.output_names()))  # type: ignore[arg-type]
+            _check_masks(path, self.targets, len(self.names_of_outputs()))  # type: ignore[arg-type]
         if len({targets.shape[1:] for targets in self.targets}) > 1:
             raise ValueError(f"{path}: {answers} and test_{answers} differ in shape")
         if self.is_of_classes:
@@ -302,8 +281,10 @@ class _File:
             raise ValueError(f"{self.path}: {name} go up to {labels.max()} for {count} samples")
         return labels.astype(np.int64)
 
-    def output_names(self) -> list[str] | None:
-        """Return the names of several numbers or labels, or of the classes of pixels, else None."""
+    def names_of_outputs(self) -> list[str] | None:
+        """Return the names of classes, labels or several numbers, by their numbers, else None."""
+        if self.is_of_classes:
+            return list(map(str, range(int(self.targets[0].max()) + 1)))
         if self.task == "segmentation":
             numbers = np.unique(self.targets[0])
             return [f"class {at}" for at in range(int(numbers[numbers != WITHOUT_CLASS].max()) + 1)]

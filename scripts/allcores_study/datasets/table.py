@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from allcores_study.data.metadata import Metadata, notes_on_groups
 from allcores_study.data.precision import unfit
 from allcores_study.data.storage import Samples
 from allcores_study.datasets import _table_files, _table_notes
@@ -30,43 +29,10 @@ ALLOWED = {
     "header": (True, False),
 }
 HAS_COLUMNS = True
-# Files with more bytes are read only when they are prepared.
-LARGE = 1 << 25
 # A column of texts holds names or dates if it has more than FEW_CATEGORIES, and more than
 # MOST_CATEGORIES or more than half as many categories as rows.
 MOST_CATEGORIES, FEW_CATEGORIES = 1000, 20
 SHOWN = 5  # values in a message
-
-
-class UnusableFeaturesError(ValueError):
-    """The features of a table cannot be used, but the targets can.
-
-    Attributes:
-        answers: what answers_of() returned.
-        metadata: Metadata by which splits can still be checked; metadata() sets it.
-    """
-
-    answers: dict[str, Any]
-    metadata: Metadata
-
-
-def metadata(path: str, target: Any, **options: Any) -> Metadata | None:
-    """Return the Metadata of a table; None: the file is large and only load() reads it.
-
-    Args:
-        path, target, options: as in load().
-
-    Raises:
-        ValueError, OSError: see load().
-    """
-    if Path(path).stat().st_size > LARGE:
-        return None
-    try:
-        return Metadata.of(load(None, path=path, target=target, **options))
-    except UnusableFeaturesError as error:
-        rows = np.zeros((len(error.answers["targets"]), 1), np.float32)
-        error.metadata = Metadata.of(Samples(rows.shape, [rows], **error.answers))
-        raise
 
 
 def load(
@@ -80,7 +46,7 @@ def load(
     time: str | None = None,
     missing: str = "error",
     missing_values: Sequence[Any] = (),
-    header: bool | None = None,
+    header: bool = True,
 ) -> Samples:
     """The table in the file at path.
 
@@ -102,25 +68,6 @@ def load(
     reading: dict[str, Any] = {"missing_values": missing_values, "header": header}
     frame = _table_files.read(path, as_written=named, **reading)
     answers, used = answers_of(path, frame, target, task, groups, time, drop)
-    try:
-        return _with_features(path, frame, answers, used, named, drop, missing, header)
-    except ValueError as error:
-        unusable = UnusableFeaturesError(str(error))
-        unusable.answers = answers
-        raise unusable from None
-
-
-def _with_features(
-    path: str,
-    frame: DataFrame,
-    answers: dict[str, Any],
-    used: list[str],
-    named: list[str],
-    drop: Sequence[str],
-    missing: str,
-    header: bool | None,
-) -> Samples:
-    """Return the Samples of rows whose targets are known; arguments as in load(), notes_of()."""
     features = frame.drop(columns=list({*used, *drop}))
     _refuse_unnamed(path, features)
     if frame.empty or features.columns.empty:
@@ -136,12 +83,12 @@ def _with_features(
         **answers,
         columns=columns,
         dtype=np.float32,
-        notes=[*notes_of(path, frame, features, named, header), *notes_on_groups(**answers)],
+        notes=notes_of(path, frame, features, named, header),
     )
 
 
 def notes_of(
-    path: str, frame: DataFrame, features: DataFrame, named: list[str], header: bool | None
+    path: str, frame: DataFrame, features: DataFrame, named: list[str], header: bool
 ) -> list[str]:
     """Return the notes on a table, one line each.
 
@@ -188,28 +135,26 @@ def answers_of(
     refuse_missing(path, frame[used], "remove these rows: the values are needed")
     if task != "classification":
         columns_of_targets = [_target(path, frame[name], task) for name in targets_named]
-        targets, classes = np.stack(columns_of_targets, axis=1), None
-        if len(targets_named) == 1:
-            (targets,) = columns_of_targets
+        names = target if isinstance(target, list) else None
+        targets = np.stack(columns_of_targets, axis=1) if names else columns_of_targets[0]
     else:
-        targets, classes = _classes(path, frame[target])
-        if len(classes) < 2:
-            found = f"a single value, {classes[0]}" if classes else "no value"
+        targets, names = _classes(path, frame[target])
+        if len(names) < 2:
+            found = f"a single value, {names[0]}" if names else "no value"
             raise ValueError(f"{path}: the column {target} has {found}; expected at least two")
     group_of, group_names = _classes(path, frame[groups]) if groups else (None, None)
     return {
         "targets": targets,
-        "classes": classes,
+        "task": tasks.named(task, len(names) if names else 1),
+        "names": names,
         "train": len(frame),
         "groups": group_of,
         "group_names": group_names,
         "times": _times(path, frame[time]) if time else None,
-        "output_names": target if isinstance(target, list) else None,
-        "own_task": tasks.named(task, len(target)) if task == "multilabel" else None,
     }, used
 
 
-def _whole_numbers_as_texts(path: str, frame: DataFrame, header: bool | None) -> dict[str, Series]:
+def _whole_numbers_as_texts(path: str, frame: DataFrame, header: bool) -> dict[str, Series]:
     """Return whole-number columns of a CSV, perhaps with gaps -> their values as written."""
     import pandas as pd
 
@@ -220,7 +165,7 @@ def _whole_numbers_as_texts(path: str, frame: DataFrame, header: bool | None) ->
     ]
     if Path(path).suffix != ".csv" or not whole or _table_files.has_names(frame):
         return {}
-    first = None if header is False else 0
+    first = 0 if header else None
     texts = pd.read_csv(path, dtype=str, index_col=False, header=first).rename(columns=str)
     return {name: texts[name].dropna() for name in whole}
 

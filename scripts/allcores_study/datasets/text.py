@@ -7,14 +7,12 @@ or several, are the target.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from allcores_study.data.metadata import Metadata, notes_on_groups
-from allcores_study.data.storage import Samples, extremes
+from allcores_study.data.storage import Samples
 from allcores_study.data.tokens import Vocabulary
 from allcores_study.datasets import _table_files, table
 
@@ -30,23 +28,6 @@ ALLOWED = {
 }
 WORD, MOSTLY = 5, 0.9  # characters of a text that is hardly one word; the share of such texts
 HINT = "`tokens: characters`"
-# Files with more bytes are read only when they are prepared.
-LARGE = 1 << 23
-
-
-def metadata(path: str, text: str, target: Any, **options: Any) -> Metadata | None:
-    """Return the Metadata of texts; None: the file is large and only load() reads it.
-
-    Raises:
-        ValueError, OSError: see load().
-    """
-    if Path(path).stat().st_size > LARGE:
-        return None
-    samples = load(None, path=path, text=text, target=target, **options)
-    (rows,) = samples.chunks
-    assert samples.vocabulary is not None
-    _, renumbered = samples.vocabulary.known_by(rows)
-    return replace(Metadata.of(samples), examples=extremes([renumbered[rows]]))
 
 
 def load(
@@ -61,7 +42,7 @@ def load(
     vocabulary: int = 10000,
     groups: str | None = None,
     time: str | None = None,
-    header: bool | None = None,
+    header: bool = True,
 ) -> Samples:
     """The texts in the file at path.
 
@@ -105,13 +86,11 @@ def load(
         chunks=[rows],
         **answers,
         dtype=np.int32,
-        scale=False,
         vocabulary=known,
         notes=[
             *(notes if cut else []),
             *unsplit,
             *table.notes_of(path, frame, frame[[]], named, header),
-            *notes_on_groups(**answers),
         ],
     )
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from allcores_study.data.metadata import Metadata
 from allcores_study.datasets import _sklearn
 
 if TYPE_CHECKING:
@@ -16,10 +15,6 @@ if TYPE_CHECKING:
     from allcores_study.data.storage import Samples
 
 HAS_COLUMNS = True
-
-
-def metadata() -> Metadata:
-    return Metadata(train=178, test=0, smallest_class=48, shape=(13,), classes=3)
 
 
 def load(folder: Path) -> Samples:

@@ -148,7 +148,7 @@ class Estimates:
         """Estimate seconds and bytes by a step of its model, without those of torch."""
         trial = preflight.trial(run)
         counts = UNKNOWN | (self.tried_out.get(trial[0], {}) if trial else {})
-        sizes = Sizes.of(run, self.folder.data(run)) or UNKNOWN_SIZES
+        sizes = Sizes.of(run) or UNKNOWN_SIZES
         is_stacked = counts.get("is_stacked") and run.may_be_stacked
         gain = STACK_GAIN if is_stacked else 1.0
         batch = run.batch_size or sizes.train  # an estimator is fitted in a single step

@@ -122,8 +122,8 @@ def trial(run: Run) -> tuple[str, dict[str, Any]] | None:
 
     Runs with the same key share one smoke test. None: too little is known about its dataset.
     """
-    metadata = registry.metadata(run.dataset)
-    if metadata is None:
+    facts = registry.facts(run.dataset)
+    if facts is None:
         return None
     any_run: Any = run  # mypy cannot check fields by names in a dict
     minimal = dataclasses.replace(
@@ -137,17 +137,16 @@ def trial(run: Run) -> tuple[str, dict[str, Any]] | None:
     )
     request = {
         "settings": minimal.to_json(),
-        "shape": metadata.shape,
-        "task": [metadata.task.name, metadata.task.outputs],
-        "examples": metadata.examples,
-        "vocabulary": metadata.vocabulary,
+        "shape": facts.shape,
+        "task": [facts.task, facts.outputs],
+        "vocabulary": facts.most_tokens,
     }
     settings = json.loads(minimal.to_json())
     # Strategy, learning rate and label do not decide whether a model fits.
     del settings["strategy"], settings["model"]["label"]
     if not run.is_estimator:
         del settings["optimizer"]["options"]["lr"]
-    parts = [settings, *(request[key] for key in ("shape", "task", "examples", "vocabulary"))]
+    parts = [settings, *(request[key] for key in ("shape", "task", "vocabulary"))]
     parts += [fingerprint.of_smoke_test(run), identity.version_of_torch()]
     return digest(json.dumps(parts)), request
 

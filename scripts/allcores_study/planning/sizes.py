@@ -6,11 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from allcores_study.config import registry
-from allcores_study.data import storage
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from allcores_study.config.run import Run
 
 
@@ -22,21 +19,12 @@ class Sizes:
     held_out: int
 
     @classmethod
-    def of(cls, run: Run, data_folder: str | Path) -> Sizes | None:
-        """Return the sizes of a Run, from the prepared dataset or else its metadata; None: unknown.
-
-        Args:
-            data_folder: folder of the prepared dataset.
-        """
-        try:
-            record = storage.read_record(data_folder)
-            train, is_ordered = record.content["train"], "times.npy" in record.files
-            test = record.content["shape"][0] - train
-        except (OSError, ValueError, KeyError, TypeError, IndexError):  # not prepared, or damaged
-            metadata = registry.metadata(run.dataset)
-            if metadata is None:
-                return None
-            train, test, is_ordered = metadata.train, metadata.test, metadata.times is not None
+    def of(cls, run: Run) -> Sizes | None:
+        """Return the sizes of a Run; None: its dataset is not known yet."""
+        facts = registry.facts(run.dataset)
+        if facts is None:
+            return None
+        train, test, is_ordered = facts.train, facts.test, facts.times is not None
         held_out = train if run.final else test
         for folds, fold in ((run.folds, run.fold), (run.inner_folds, run.inner_fold)):
             if folds is not None:

@@ -96,7 +96,6 @@ def answer(
     shape: Sequence[int],
     task: tasks.Task,
     strategies: Sequence[Entry] = (),
-    examples: list[Any] | None = None,
     vocabulary: int | None = None,
     limit: float = math.inf,
 ) -> dict[str, Any]:
@@ -122,7 +121,7 @@ def answer(
             # A C thread, which no Python code can hold up; it ends this process.
             faulthandler.dump_traceback_later(limit, exit=True, file=stack)
             try:
-                counts = tried_out(run, shape, task, strategies, examples, vocabulary)
+                counts = tried_out(run, shape, task, strategies, vocabulary)
                 said = {"note": counts.pop("note", None), "place": _place(run)}
                 said |= {"problem": None, "counts": counts, "loaded": fingerprint.loaded()}
             except UnfitPartError as error:
@@ -166,7 +165,6 @@ def tried_out(
     shape: Sequence[int],
     task: tasks.Task,
     strategies: Sequence[Entry] = (),
-    examples: list[Any] | None = None,
     vocabulary: int | None = None,
 ) -> dict[str, Any]:
     """Train the model of a run for one step; return what a sample takes.
@@ -174,7 +172,6 @@ def tried_out(
     Args:
         shape: of a sample, (C, H, W) for an image.
         strategies: those that are to train it in several processes.
-        examples: inputs of two samples; None: random ones.
         vocabulary: number of tokens; None: the inputs are not tokens.
 
     Returns:
@@ -187,16 +184,19 @@ def tried_out(
     with _blame("models", run.model.label):
         if run.is_estimator:
             trainer = importlib.import_module(registry.trainer(run))
-            return trainer.tried_out(run, shape, task, examples, vocabulary)
+            return trainer.tried_out(run, shape, task, vocabulary)
         build = partial(models.build, run, shape, task.outputs, vocabulary)
-        return _try_out(run, task, strategies, build, _inputs(shape, examples, vocabulary))
+        return _try_out(run, task, strategies, build, _inputs(shape, vocabulary))
 
 
-def _inputs(shape: Sequence[int], examples: list[Any] | None, vocabulary: int | None) -> Tensor:
-    """Return the inputs of two samples."""
-    if examples is None:
-        return torch.randn(2, *shape, generator=torch.Generator().manual_seed(0))
-    return torch.tensor(examples).long() if vocabulary else torch.tensor(examples).float()
+def _inputs(shape: Sequence[int], vocabulary: int | None) -> Tensor:
+    """Return the inputs of two samples; of tokens, the largest is among them."""
+    random = torch.Generator().manual_seed(0)
+    if vocabulary is None:
+        return torch.randn(2, *shape, generator=random)
+    inputs = torch.randint(0, vocabulary, (2, *shape), generator=random)
+    inputs[0, 0] = vocabulary - 1
+    return inputs
 
 
 def _try_out(

@@ -136,11 +136,11 @@ def of_run(run: Run, record: Record, fold_of: np.ndarray | None) -> dict[str, st
     digests, info = record.files, record.content
     other_digests = {name: digests.get(f"{name}.npy") for name in ("groups", "times")}
     inputs: dict[str, Any] = {"sha256": digests["inputs.npy"]}
-    inputs |= {key: info.get(key) for key in ("train", "columns", "scale")}
-    if info["vocabulary"]:
-        inputs["vocabulary"] = info["vocabulary"]
+    inputs |= {key: info.get(key) for key in ("train", "columns")}
+    if info["known_tokens"]:
+        inputs["vocabulary"] = info["known_tokens"]
     inputs |= {name: digest for name, digest in other_digests.items() if digest}
-    targets = {"sha256": digests["targets.npy"], "classes": info["classes"]}
+    targets = {"sha256": digests["targets.npy"], "names": info["names"]}
     folds = None if fold_of is None else hashlib.sha256(fold_of.tobytes()).hexdigest()
     return before_data(run) | {"inputs": _text(inputs), "targets": _text(targets), "folds": folds}
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from allcores_study.analysis.metrics import Metric
-    from allcores_study.analysis.products import Facts
+    from allcores_study.analysis.products import StudyFacts
     from allcores_study.analysis.study import Study
     from allcores_study.data.storage import Dataset
     from allcores_study.serving.predictor import Predictor
@@ -74,7 +74,7 @@ def _rows(study: Study, frames: dict[str, Any]) -> Iterator[dict[str, Any]]:
             yield from (of_run | {"column": name, NAME: value} for name, value in found.items())
 
 
-def of_best_models(runs: pd.DataFrame, facts: Facts) -> pd.DataFrame:
+def of_best_models(runs: pd.DataFrame, facts: StudyFacts) -> pd.DataFrame:
     """Return the runs of the best models on each dataset, the best model first.
 
     A model counts with its best schedule. Only runs of the baseline and of the largest training set

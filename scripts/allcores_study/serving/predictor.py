@@ -26,7 +26,8 @@ class Predictor:
 
     Attributes:
         run: the Run.
-        classes: names of the classes; None: it predicts a number.
+        names: of the outputs; None: there is one.
+        classes: names of the classes; None: it predicts something else.
         shape, dtype: of a sample; images are "uint8", (C, H, W).
         columns: the features of a table, see storage.Samples; None: it is not a table.
         vocabulary: the tokens.Vocabulary that it knows; None: its inputs are not tokens.
@@ -52,8 +53,8 @@ class Predictor:
         self.run = Run.from_json(json.dumps(metrics["settings"]))
         identity = metrics["identity"]
         self.data, self.targets = json.loads(identity["inputs"])["sha256"], identity["targets"]
-        self.classes, self.columns = metrics["classes"], metrics["columns"]
-        self.names = metrics["classes"] or metrics["output_names"]
+        self.names, self.columns = metrics["names"], metrics["columns"]
+        self.classes = self.names if metrics["task"] == "classification" else None
         self.task = tasks.named(metrics["task"], metrics["outputs"])
         self.shape, self.dtype = tuple(metrics["shape"]), metrics["dtype"]
         self.unseen = metrics["unseen_columns"]

@@ -83,7 +83,7 @@ def _trained(predictor: Predictor, dataset: Dataset) -> np.ndarray:
     run, ordered = predictor.run, dataset.times is not None
     fold_of = folds.of_run(run, Assignable.of(dataset))
     trained, _ = folds.split(
-        *(dataset.info, fold_of, run.held_out_fold, run.train_size, run.seed),
+        *(dataset.facts, fold_of, run.held_out_fold, run.train_size, run.seed),
         *(ordered, bool(run.final)),
     )
     return trained

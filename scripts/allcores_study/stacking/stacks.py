@@ -170,7 +170,7 @@ def _data_of(
 ) -> tuple[storage.Dataset, np.ndarray | None]:
     dataset = storage.open_dataset(folder)
     if not (count or inner):
-        if is_held_out and dataset.info["train"] == dataset.info["shape"][0]:
+        if is_held_out and not dataset.facts.test:
             raise ValueError("its dataset has no test set of its own")
         return dataset, None
     assignable = folds.Assignable.of(dataset)

@@ -54,6 +54,8 @@ class Task:
     # What a target is: "fixed", whatever is done to the input, or "pixels" that move with those of
     # the image. See data/targets.py.
     target = "fixed"
+    # Whether the loss takes class numbers.
+    has_class_numbers = False
     # The names of what measured() returns; the first is shown for each epoch.
     measures: ClassVar[tuple[str, ...]] = ()
 
@@ -175,7 +177,10 @@ class Task:
         Args:
             shape: shape of a sample.
         """
-        raise NotImplementedError
+        import torch
+
+        stored = torch.from_numpy(self.stored_examples(count, shape))
+        return stored.long() if self.has_class_numbers else stored.float()
 
     def stored_examples(self, count: int, shape: Sequence[int]) -> np.ndarray:
         """Return this many targets as stored."""
@@ -210,13 +215,3 @@ def probabilities(columns: Mapping[str, np.ndarray]) -> np.ndarray | None:
 def named(name: str, outputs: int) -> Task:
     """Return the Task of that name."""
     return registry.tasks()[name].load()(outputs)
-
-
-def usual(classes: int | None, numbers: int = 1) -> Task:
-    """Return the Task of data that name none.
-
-    Args:
-        classes: number of classes; None: the targets are numbers.
-        numbers: how many numbers each sample has.
-    """
-    return named("regression", numbers) if classes is None else named("classification", classes)

@@ -42,6 +42,7 @@ LEAST = float(np.finfo(np.float64).eps)
 class Classification(Task):
     """Stored targets are class numbers, int64; models have an output for each class."""
 
+    has_class_numbers = True
     measures = ("accuracy", "confusion")
 
     def checked(self, targets: np.ndarray) -> np.ndarray:
@@ -139,11 +140,6 @@ class Classification(Task):
         return {"predicted": predicted} | {
             f"p_{name}": answers[:, at] for at, name in enumerate(names)
         }
-
-    def examples(self, count: int, shape: Sequence[int]) -> Tensor:
-        import torch
-
-        return torch.arange(count) % self.outputs
 
     def stored_examples(self, count: int, shape: Sequence[int]) -> np.ndarray:
         return np.arange(count) % self.outputs

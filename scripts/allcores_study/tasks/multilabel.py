@@ -109,11 +109,6 @@ class Multilabel(Task):
         columns = {f"predicted_{name}": predicted[:, at] for at, name in enumerate(names)}
         return columns | {f"p_{name}": answers[:, at] for at, name in enumerate(names)}
 
-    def examples(self, count: int, shape: Sequence[int]) -> Tensor:
-        import torch
-
-        return torch.from_numpy(self.stored_examples(count, shape)).float()
-
     def stored_examples(self, count: int, shape: Sequence[int]) -> np.ndarray:
         return (np.add.outer(np.arange(count), np.arange(self.outputs)) % 2).astype(np.int8)
 

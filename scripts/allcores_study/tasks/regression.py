@@ -110,11 +110,6 @@ class Regression(Task):
         assert names is not None
         return {f"predicted_{name}": answers[:, at] for at, name in enumerate(names)}
 
-    def examples(self, count: int, shape: Sequence[int]) -> Tensor:
-        import torch
-
-        return torch.from_numpy(self.stored_examples(count, shape)).float()
-
     def stored_examples(self, count: int, shape: Sequence[int]) -> np.ndarray:
         size = count if self.outputs == 1 else (count, self.outputs)
         return np.random.default_rng(0).random(size)

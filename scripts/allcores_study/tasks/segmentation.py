@@ -33,6 +33,7 @@ class Segmentation(Task):
     """
 
     target = "pixels"
+    has_class_numbers = True
     measures = ("mean_iou", "mean_dice", "pixel_accuracy", "of_each")
 
     def output_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
@@ -151,11 +152,6 @@ class Segmentation(Task):
         columns = {"predicted": np.array(names, dtype=object)[shares.argmax(axis=1)]}
         columns |= {f"share_{name}": shares[:, at] for at, name in enumerate(names)}
         return columns | {"masks": masks}
-
-    def examples(self, count: int, shape: Sequence[int]) -> Tensor:
-        import torch
-
-        return torch.from_numpy(self.stored_examples(count, shape)).long()
 
     def stored_examples(self, count: int, shape: Sequence[int]) -> np.ndarray:
         random = np.random.default_rng(0)

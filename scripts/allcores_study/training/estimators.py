@@ -186,12 +186,12 @@ def train(
 
 
 def tried_out(
-    run: Run, shape: Sequence[int], task: Task, examples: list[Any] | None, vocabulary: int | None
+    run: Run, shape: Sequence[int], task: Task, vocabulary: int | None
 ) -> dict[str, float]:
     """Fit a new estimator to a few samples and return what a sample takes.
 
     Args:
-        run, shape, task, examples, vocabulary: as in trials.tried_out().
+        run, shape, task, vocabulary: as in trials.tried_out().
 
     Raises:
         ValueError: it does not predict what the task needs.
@@ -217,19 +217,17 @@ def tried_out(
         raise ValueError(f"{name} takes no sequences of tokens; expected a network")
     count = max(TRIED, TRIED_OF_EACH * task.outputs)
     try:
-        return _fitted(model, shape, task, examples, count)
+        return _fitted(model, shape, task, count)
     except ValueError:  # for instance, more neighbours than samples
-        return _fitted(build(run, task.outputs), shape, task, examples, MORE * count)
+        return _fitted(build(run, task.outputs), shape, task, MORE * count)
 
 
 def _fitted(
-    model: FittedEstimator, shape: Sequence[int], task: Task, examples: list[Any] | None, count: int
+    model: FittedEstimator, shape: Sequence[int], task: Task, count: int
 ) -> dict[str, float]:
     """Return what a sample takes when a model is fitted to this many."""
     random = np.random.default_rng(0)
     inputs = random.standard_normal((count, *shape), np.float32)
-    if examples is not None:
-        inputs = np.resize(np.array(examples, np.float32), inputs.shape)
     began = time.perf_counter()
     model.fit(torch.from_numpy(inputs), task.examples(count, shape).numpy())
     seconds = time.perf_counter() - began

@@ -96,7 +96,7 @@ class PreparedRun:
         """
         dataset = storage.open_dataset(data_folder)
         needs_test_set = run.folds is None and not run.final
-        if needs_test_set and dataset.info["train"] == dataset.info["shape"][0]:
+        if needs_test_set and not dataset.facts.test:
             raise ValueError(f"{run.dataset.label} has no test set of its own; use folds")
         return cls.with_folds(
             run, dataset, folds.of_run(run, folds.Assignable.of(dataset), fold_file)
@@ -113,7 +113,7 @@ class PreparedRun:
         """
         assignable, ordered = folds.Assignable.of(dataset), dataset.times is not None
         training, held_out = split(
-            *(dataset.info, fold_of, run.held_out_fold, run.train_size, run.seed),
+            *(dataset.facts, fold_of, run.held_out_fold, run.train_size, run.seed),
             *(ordered, bool(run.final)),
         )
         samples, validation = folds.hold_back(assignable, training, run.validation, run.seed)
@@ -169,10 +169,10 @@ class PreparedRun:
 
     def record(self, request: RunRequest, outcome: Outcome) -> Record:
         """Return the Record of the run, for metrics.json; its other files are already written."""
-        run, info, checkpoint = self.run, self.dataset.info, outcome.checkpoint
+        run, facts, checkpoint = self.run, self.dataset.facts, outcome.checkpoint
         content = {
             "identity": self.identity,
-            **results.metrics(run, info, checkpoint, outcome.measures, outcome.diverged),
+            **results.metrics(run, facts, checkpoint, outcome.measures, outcome.diverged),
             "stacked": outcome.stacked,
             "train_samples": len(self.samples),
             "validation_samples": len(self.validation),
@@ -180,11 +180,11 @@ class PreparedRun:
             "ordered": self.dataset.times is not None,
             "grouped": self.dataset.groups is not None,
             # For texts, that in the training part; for a table, also the columns a run lacks.
-            "shape": list(self.dataset.shape) if self.dataset.vocabulary else info["shape"][1:],
+            "shape": list(self.dataset.shape if self.dataset.vocabulary else facts.shape),
             "vocabulary": self.dataset.vocabulary and self.dataset.vocabulary.to_json(),
             "unseen_columns": list(self.dataset.unseen),
             "held_out_unknown": self.unknown,
-            "dtype": info["dtype"],
+            "dtype": facts.dtype,
             "scaling": self.scaling.to_json(),
             "evaluation_seconds": outcome.evaluation_seconds,
             **self._scores(request.metrics, outcome.predictions),

@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 
     from allcores.parallel.failures import DivergedError
     from allcores_study.config.run import Run
+    from allcores_study.data.facts import Facts
 
 
 def metrics(
     run: Run,
-    info: dict[str, Any],
+    facts: Facts,
     checkpoint: dict[str, Any],
     measures: dict[int, dict[str, Any]],
     diverged: DivergedError | None,
@@ -31,12 +32,12 @@ def metrics(
     """Return the part of metrics.json that is about the training itself.
 
     Args:
-        info: content of the dataset's dataset.json.
+        facts: of the dataset.
         checkpoint: the last one; empty if no epoch was completed.
         measures: epoch, counted from 0 -> the measures that evaluation.evaluate() returned.
         diverged: None: the run did not diverge.
     """
-    done, task = checkpoint.get("epochs", []), tasks.named(info["task"], info["outputs"])
+    done, task = checkpoint.get("epochs", []), tasks.named(facts.task, facts.outputs)
     has_validation = done and "validation_loss" in done[-1]
     epochs = [
         {
@@ -51,11 +52,10 @@ def metrics(
     no_measures = dict.fromkeys((*task.measures, "loss"))
     return {
         "settings": json.loads(run.to_json()),
-        "task": info["task"],
-        "outputs": info["outputs"],
-        "classes": info["classes"],
-        "output_names": info["output_names"],
-        "columns": info["columns"],
+        "task": facts.task,
+        "outputs": facts.outputs,
+        "names": facts.names,
+        "columns": facts.columns,
         **(no_measures if diverged else measures[evaluation.shipped(done)]),
         "shipped_epoch": None if diverged else evaluation.shipped(done) + 1,
         "diverged": diverged and vars(diverged),

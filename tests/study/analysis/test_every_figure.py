@@ -18,7 +18,7 @@ REFERENCES = (
     {"model": "mlp", "label": "a cluster", "cores": 4, "seconds": 2, "images": 1000},
     {"model": "mlp", "label": "a GPU", "seconds": 1, "images": 1000},
 )
-FACTS = products.Facts("s", "serial", 0.4, REFERENCES, base="serial on 1 core")
+FACTS = products.StudyFacts("s", "serial", 0.4, REFERENCES, base="serial on 1 core")
 # Those of other tasks and of wide sweeps have tests of their own.
 FIGURES = [
     name

@@ -7,7 +7,7 @@ from project import copy
 
 from allcores_study.analysis import products, study
 
-FACTS = products.Facts(study="s", baseline="serial", target=0.5, references=())
+FACTS = products.StudyFacts(study="s", baseline="serial", target=0.5, references=())
 
 
 @pytest.mark.parametrize("product", products.by_name().values(), ids=products.by_name())

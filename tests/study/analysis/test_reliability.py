@@ -52,7 +52,7 @@ def test_roc_and_precision_recall_are_those_of_each_run():
     assert probabilities.roc(first[first["true"] == 1], 1) is None, "one class alone"
     frame = frame.assign(dataset="d")
     classes = pd.DataFrame({"dataset": ["d", "d", "e"], "class": ["healthy", "ill", "other"]})
-    facts = products.Facts("s", "serial", None, ())
+    facts = products.StudyFacts("s", "serial", None, ())
     both = pd.concat([frame, frame.assign(model="other", predicted=frame["true"])])
     drawn = probabilities.figure(both, classes, facts)
     assert len(drawn.axes) == 6

@@ -7,7 +7,7 @@ import pytest
 from allcores_study.analysis import products, selection
 from allcores_study.analysis.figures import sweep
 
-FACTS = products.Facts("s", "serial", None, ())
+FACTS = products.StudyFacts("s", "serial", None, ())
 RANDOM = np.random.default_rng(0)
 
 

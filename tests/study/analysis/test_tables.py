@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import vary
+from conftest import usual, vary
 from scipy import special
 
 from allcores_study.analysis import methods, products, tidy, wording, writing
@@ -16,10 +16,10 @@ from allcores_study.analysis.figures import utilisation
 from allcores_study.analysis.metrics import Metric
 from allcores_study.config.run import Entry
 from allcores_study.data import storage
+from allcores_study.data.facts import Facts
 from allcores_study.datasets.table import load as load_table
-from allcores_study.tasks.base import usual
 
-FACTS = products.Facts(
+FACTS = products.StudyFacts(
     study="s", baseline="serial", target=0.85, references=(), base="serial on 1 core"
 )
 
@@ -35,7 +35,7 @@ def made(strategy, workers, fold, accuracy, seconds):
     return {
         "settings": json.loads(run.to_json()),
         "stacked": False,
-        "classes": ["0", "1"],
+        "names": ["0", "1"],
         "accuracy": accuracy,
         "loss": 0.5,
         "confusion": [[5, 0], [10 - right, right - 5]],
@@ -106,34 +106,20 @@ def test_candidates_are_shown_with_what_varies():
 def test_methods_say_what_the_data_are():
     columns = [{"name": "age", "category": None}]
     columns += [{"name": "town", "category": town} for town in ("Bonn", "Ulm")]
-    info = {
-        "shape": [60, 3],
-        "dtype": "float32",
-        "columns": columns,
-        "scale": True,
-        "vocabulary": None,
-    }
-    info |= {"classes": ["no", "yes"], "class_counts": [40, 20]}
-    assert methods._of_data(info) == (
+    rows = Facts(60, 0, (3,), "float32", columns=columns, outputs=2)
+    rows = dataclasses.replace(rows, names=["no", "yes"], class_counts=[40, 20])
+    assert methods._of_data(rows) == (
         "60 rows of 1 number and 1 column of categories, one-hot encoded, numbers standardised "
         "with mean and standard deviation of the training set; 2 classes (no: 40, yes: 20)"
     )
-    images = {
-        "shape": [100, 3, 8, 8],
-        "dtype": "uint8",
-        "columns": None,
-        "scale": True,
-        "vocabulary": None,
-    }
-    many = images | {"classes": list(range(20)), "class_counts": [5] * 20}
-    assert methods._of_data(many).startswith("100 samples of 3 x 8 x 8 uint8 values, channels")
-    assert methods._of_data(many).endswith("20 classes (5 to 5 samples each)")
-    numbers = images | {"classes": None, "scale": False, "task": "regression", "output_names": None}
-    assert methods._of_data(numbers).endswith(
-        "not scaled; targets standardised with mean and standard deviation of the training set for "
-        "training"
+    images = Facts(90, 10, (3, 8, 8), outputs=20, names=list(range(20)), class_counts=[5] * 20)
+    said = methods._of_data(images)
+    assert said.startswith("100 samples of 3 x 8 x 8 uint8 values, channels")
+    assert said.endswith("20 classes (5 to 5 samples each, in the training set)")
+    assert methods._of_data(Facts(9, 0, (2,), "float32", "regression")).endswith(
+        "targets standardised with mean and standard deviation of the training set for training"
     )
-    texts = info | {"columns": columns[1:]}
+    texts = dataclasses.replace(rows, columns=columns[1:])
     assert methods._of_data(texts).startswith("60 rows of 1 column of categories, one-hot encoded;")
 
 
@@ -276,14 +262,14 @@ def test_a_group_on_which_the_metric_is_undefined_has_an_empty_cell(monkeypatch)
 
 
 def test_it_is_said_how_good_it_is_to_guess():
-    runs = [run | {"confusion": [[6, 1], [1, 2]], "classes": ["no", "yes"]} for run in RUNS]
+    runs = [run | {"confusion": [[6, 1], [1, 2]], "names": ["no", "yes"]} for run in RUNS]
     (sentence,) = products.load("per_class_table").sentences(tidy.classes(runs))
     assert sentence.endswith("always predicting no is right for 70.0% of the samples.")
 
 
 def test_classes_may_be_called_like_columns(tmp_path):
     names = ["model", "true"]
-    classes = tidy.classes([run | {"classes": names} for run in RUNS])
+    classes = tidy.classes([run | {"names": names} for run in RUNS])
     table = products.load("per_class_table").table(classes)
     table.to_csv(tmp_path / "table.csv", index=False)
     read = tidy.read(tmp_path / "table.csv")
@@ -355,7 +341,7 @@ def test_a_confusion_of_many_classes_is_as_long_as_its_samples():
     counts = np.zeros((1000, 1000), int)
     counts[3, 7] = 20
     names = [str(number) for number in range(1000)]
-    table = tidy.confusion([RUNS[0] | {"classes": names, "confusion": counts.tolist()}])
+    table = tidy.confusion([RUNS[0] | {"names": names, "confusion": counts.tolist()}])
     assert len(table) == 1001
     assert table.loc[table["samples"] > 0, ["true", "predicted", "samples"]].values.tolist() == [
         ["3", "7", 20]

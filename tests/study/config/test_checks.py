@@ -156,7 +156,6 @@ CONFLICTS = {
     "models: {lenet: {epochs: [1, 2], sample: 3}}": "lenet.sample: found 3; expected a number",
     "models: {lenet: {epochs: [1, 2], sample: {cuont: 2}}}": "sample: found .*; expected a number",
     "models: {lenet: {name: mlp, import: 'a.b:Net'}}": "models.lenet.name: conflicts with `import`",
-    "datasets: {p: {name: npz, path: x, scale: maybe}}": "p.scale: found 'maybe'; known: True",
     "strategies: {ps: {name: parameter_server, servers: 0}}": "ps.servers: found 0; expected",
     "studies: {first: {workers: [9]}}": "models.0: the batch of 8 of 'lenet' cannot be",
     "studies: {first: {cores: [2]}}": "studies.first.workers: conflicts with `cores`",

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import DDP, RUN, same_weights, stop_after, using, vary
+from conftest import DDP, RUN, same_weights, stop_after, task_of, using, vary
 from hypothesis import given
 from hypothesis import strategies as st
 from test_several_numbers import FRAME, run_on
@@ -187,12 +187,12 @@ def test_what_does_not_fit_is_found_in_a_trial(module, change, problem, place):
     run = vary(
         RUN, **grid.training({"models": {"mine": ENTRY | PLAINEST | change}}, "mine", RUN.dataset)
     )
-    metadata = registry.metadata(run.dataset)
+    facts = registry.facts(run.dataset)
     with pytest.raises(trials.UnfitPartError, match=problem) as caught:
-        trials.tried_out(run, metadata.shape, metadata.task, [DDP])
+        trials.tried_out(run, facts.shape, task_of(facts), [DDP])
     assert caught.value.place == ("models", "mine", place)
     if place == "loss":
-        assert trials.tried_out(run, metadata.shape, metadata.task)["seconds"] > 0
+        assert trials.tried_out(run, facts.shape, task_of(facts))["seconds"] > 0
 
 
 def test_their_files_identify_a_run(own_run):
@@ -217,10 +217,10 @@ def test_a_loss_that_keeps_something_is_refused_and_a_sum_is_taken_by_one_worker
         + "\n\nclass Learned(Focal):\n    def __init__(self):\n        super().__init__()\n"
         + "        self.weight = nn.Parameter(torch.ones(()))\n"
     )
-    metadata = registry.metadata(RUN.dataset)
+    facts = registry.facts(RUN.dataset)
     for loss, problem in (("Learned", "it keeps weight"), ("summed", None)):
         entry = ENTRY | PLAINEST | {"loss": {"import": f"parts_of_mine:{loss}"}}
         run = vary(RUN, **grid.training({"models": {"mine": entry}}, "mine", RUN.dataset))
-        said = trials.answer(run, metadata.shape, metadata.task, [RUN.strategy])
+        said = trials.answer(run, facts.shape, task_of(facts), [RUN.strategy])
         assert (problem is None) == (said["problem"] is None), said
         assert problem is None or problem in said["problem"]

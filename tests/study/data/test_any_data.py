@@ -1,14 +1,13 @@
 """Arrays of any shape, tables, numbers as targets: scaled, trained and scored."""
 
 import math
-import sys
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import DDP, RUN, using, vary
+from conftest import DDP, RUN, using, usual, vary
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn import metrics
@@ -20,10 +19,9 @@ from allcores_study.data import storage
 from allcores_study.data.batches import Batches
 from allcores_study.data.scaling import Scaling
 from allcores_study.datasets import npz, table
-from allcores_study.planning import preflight, trials
+from allcores_study.planning import preflight
 from allcores_study.serving import samples
 from allcores_study.serving.predictor import Predictor
-from allcores_study.tasks.base import usual
 from allcores_study.training import losses
 
 MSE = Entry("MSELoss", "MSELoss", {})
@@ -56,16 +54,16 @@ PEOPLE = pd.DataFrame(
 def test_a_table_becomes_numbers_and_indicators(tmp_path, name):
     made = table.load(None, path=saved(tmp_path, PEOPLE, name), target="ill", drop=["number"])
     dataset = opened(tmp_path, made)
-    assert dataset.classes == ["no", "yes"]
+    assert dataset.facts.classes == ["no", "yes"]
     assert list(dataset.targets) == [0, 0, 1, 0, 1, 1]
-    names = [(column["name"], column["category"]) for column in dataset.info["columns"]]
+    names = [(column["name"], column["category"]) for column in dataset.facts.columns]
     towns = [("town", "Bonn"), ("town", "Kiel"), ("town", "Ulm")]
     assert names == [("age", None), *towns, ("smokes", "False"), ("smokes", "True")]
     assert list(dataset.inputs[5]) == [70, 0, 1, 0, 1, 0]
-    known = registry.metadata(
+    known = registry.facts(
         Entry("t", "table", {"path": saved(tmp_path, PEOPLE, name), "target": "ill"})
     )
-    assert (known.train, known.smallest_class, known.classes) == (6, 3, 2)
+    assert (known.train, known.class_counts, known.names) == (6, [3, 3], ["no", "yes"])
 
 
 def test_a_missing_value_becomes_the_mean_of_the_training_part(tmp_path):
@@ -87,7 +85,7 @@ def test_a_missing_value_becomes_the_mean_of_the_training_part(tmp_path):
 
 def test_a_small_spread_far_from_zero_is_kept(tmp_path):
     values = (1000 + np.arange(8)[:, None] / 64).astype(np.float32)
-    made = storage.Samples((8, 1), [values], np.arange(8) / 2, None, 8, dtype=np.float32)
+    made = storage.Samples((8, 1), [values], np.arange(8) / 2, 8, usual(None), dtype=np.float32)
     dataset = opened(tmp_path, made)
     scaling = Scaling.of(dataset, np.arange(8))
     batch = Batches(dataset.inputs, scaling.mean, scaling.std).plain(np.arange(8)).numpy()
@@ -117,7 +115,7 @@ def test_a_folder_of_arrays_is_what_an_archive_is(tmp_path, monkeypatch):
     folder = opened(tmp_path / "two", npz.load(None, path=str(tmp_path / "mine")))
     assert archive.record.files == folder.record.files
     assert np.array_equal(archive.inputs[:50], arrays["inputs"].astype(np.float32))
-    known = registry.metadata(Entry("mine", "npz", {"path": str(tmp_path / "mine")}))
+    known = registry.facts(Entry("mine", "npz", {"path": str(tmp_path / "mine")}))
     assert (known.train, known.test, known.times) == (50, 5, 50)
     arrays["inputs"][33, 1, 2] = np.inf
     np.save(tmp_path / "mine" / "inputs.npy", arrays["inputs"])
@@ -199,7 +197,7 @@ def predictor_of(options):
     run = SimpleNamespace(dataset=Entry("it", "table", options))
     shape = (len(made.columns),)
     return SimpleNamespace(
-        run=run, classes=made.classes, columns=made.columns, shape=shape, task=made.task
+        run=run, names=made.names, columns=made.columns, shape=shape, task=made.task
     )
 
 
@@ -280,46 +278,11 @@ def test_files_of_images_are_for_what_was_trained_on_such(tmp_path, shape):
         samples.of(tmp_path, SimpleNamespace(shape=shape, classes=None))
 
 
-TOKENS = """
-from torch import nn
-
-
-class Net(nn.Module):
-    def __init__(self, classes):
-        super().__init__()
-        self.words = nn.EmbeddingBag(50, classes)
-
-    def forward(self, x):
-        return self.words(x.long())
-"""
-
-
-def test_whole_numbers_can_be_left_as_they_are(tmp_path, laboratory, monkeypatch):
+def test_whole_numbers_may_be_words(tmp_path):
     inputs = np.random.default_rng(0).integers(0, 50, (40, 7))
     np.savez(tmp_path / "mine.npz", inputs=inputs, labels=np.arange(40) % 2)
-    path = str(tmp_path / "mine.npz")
-    (note,) = npz.load(None, path=path).notes
+    (note,) = npz.load(None, path=str(tmp_path / "mine.npz")).notes
     assert "whole numbers (int64) and are scaled as measurements are" in note
-    made = npz.load(None, path=path, scale=False)
-    assert made.notes == []
-    entry = Entry("mine", "npz", {"path": path, "scale": False})
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
-    (tmp_path / "tokens.py").write_text(TOKENS)
-    run = vary(dataset=entry, model=Entry("tokens", "tokens:Net", {}), folds=2, fold=0, **PLAIN)
-    metadata = registry.metadata(entry)
-    ends = [inputs[row.argmin() // 7] for row in (inputs, -inputs)]
-    assert metadata.examples == np.array(ends).tolist()
-    # Real samples: random ones are no words.
-    said = trials.answer(run, metadata.shape, metadata.task, examples=metadata.examples)
-    assert said["problem"] is None
-    assert trials.answer(run, metadata.shape, metadata.task)["problem"] is not None
-    laboratory.trained(run)
-    scaling = Scaling.of(storage.open_dataset(laboratory.data(entry)), np.arange(20))
-    assert (scaling.mean.tolist(), scaling.std.tolist()) == ([0] * 7, [1] * 7)
-    predictor = Predictor(laboratory.folder / "run")
-    with pytest.raises(ValueError, match="its model does not accept these samples"):
-        predictor.scores(np.full((1, 7), 79, np.float32))
 
 
 def test_other_words_are_another_trial(tmp_path):
@@ -329,8 +292,8 @@ def test_other_words_are_another_trial(tmp_path):
         inputs = np.zeros((40, 7), int)
         inputs[30] = words
         np.savez(tmp_path / f"{words}.npz", inputs=inputs, labels=np.arange(40) % 2)
-        entry = Entry("mine", "npz", {"path": str(tmp_path / f"{words}.npz"), "scale": False})
+        entry = Entry("mine", "npz", {"path": str(tmp_path / f"{words}.npz"), "inputs": "tokens"})
         key, trial = preflight.trial(vary(dataset=entry, folds=2, fold=0, **PLAIN))
-        assert trial["examples"] == [[0] * 7, [words] * 7]
+        assert trial["vocabulary"] == words + 1
         keys.add(key)
     assert len(keys) == 2

@@ -7,8 +7,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from conftest import usual
 
 from allcores_study.data import storage
+from allcores_study.data.facts import Facts
 from allcores_study.data.folds import split
 from allcores_study.data.scaling import channel_statistics
 from allcores_study.data.storage import Samples
@@ -21,8 +23,9 @@ def source(count=23, test=5, classes=3, shape=(2, 4, 5)):
         shape=images.shape,
         chunks=[images[:10], images[10:]],
         targets=np.arange(count + test) % classes,
-        classes=["a", "b", "c"][:classes],
         train=count,
+        task=usual(classes),
+        names=["a", "b", "c"][:classes],
     )
 
 
@@ -33,7 +36,11 @@ def test_what_is_written_is_what_is_opened(tmp_path):
     assert np.array_equal(opened.inputs, images)
     assert isinstance(opened.inputs, np.memmap)
     assert np.array_equal(opened.targets, made.targets)
-    assert (opened.shape, opened.task.outputs, opened.classes) == ((2, 4, 5), 3, ["a", "b", "c"])
+    assert (opened.shape, opened.task.outputs, opened.facts.classes) == (
+        (2, 4, 5),
+        3,
+        ["a", "b", "c"],
+    )
 
 
 def test_statistics_are_of_the_training_samples_alone(tmp_path):
@@ -130,19 +137,19 @@ def test_labels_that_do_not_fit_are_refused(tmp_path, labels):
         storage.write(tmp_path, made)
 
 
-INFO = {"train": 20, "shape": [26, 1, 2, 2]}
+FACTS = Facts(20, 6, (1, 2, 2))
 
 
 def test_without_folds_the_datasets_own_test_set_is_held_out():
-    train, test = split(INFO, None, None, None, seed=0)
+    train, test = split(FACTS, None, None, None, seed=0)
     assert list(train) == list(range(20))
     assert list(test) == list(range(20, 26))
 
 
 def test_smaller_training_sets_are_nested_in_larger_ones():
     fold_of = np.arange(20) % 4
-    sets = [set(split(INFO, fold_of, 1, size, seed=0)[0]) for size in (1, 5, 11, 15)]
+    sets = [set(split(FACTS, fold_of, 1, size, seed=0)[0]) for size in (1, 5, 11, 15)]
     assert [len(s) for s in sets] == [1, 5, 11, 15]
     assert all(small < large for small, large in pairwise(sets))
     assert all(fold_of[list(s)].tolist().count(1) == 0 for s in sets)
-    assert sets[1] != set(split(INFO, fold_of, 1, 5, seed=1)[0])
+    assert sets[1] != set(split(FACTS, fold_of, 1, 5, seed=1)[0])

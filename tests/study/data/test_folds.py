@@ -16,6 +16,7 @@ from allcores.loop.sharding import count_batches, shards, shuffled
 from allcores_study.config import fit, registry
 from allcores_study.config.run import Entry
 from allcores_study.data import storage
+from allcores_study.data.facts import Facts
 from allcores_study.data.folds import (
     FIRST,
     NOWHERE,
@@ -68,9 +69,9 @@ def test_workers_share_what_one_would_see(count, batch_size, workers, seed):
 def test_no_group_is_on_both_sides(targets):
     groups = np.arange(40) // 4
     fold_of = Assignable(targets, groups).folds(5, seed=0)
-    info = {"train": 40, "shape": [40, 3]}
+    facts = Facts(40, 0, (3,))
     for fold in range(5):
-        train, held_out = split(info, fold_of, fold, None, 0)
+        train, held_out = split(facts, fold_of, fold, None, 0)
         assert not set(groups[train]) & set(groups[held_out])
         assert len(held_out)
     for inner_of in assign_inner_folds(Assignable(targets, groups), 5, 2, seed=0):
@@ -83,21 +84,21 @@ def test_what_is_held_out_comes_later_than_what_is_trained_on():
     times = np.random.default_rng(0).permutation(np.arange(43) // 2)
     assignable = Assignable(np.zeros(43, int), times=times)
     fold_of = assignable.folds(5, seed=0)
-    info = {"train": 43, "shape": [43, 3]}
+    facts = Facts(43, 0, (3,))
     for fold in range(5):
-        train, held_out = split(info, fold_of, fold, None, 0, ordered=True)
+        train, held_out = split(facts, fold_of, fold, None, 0, ordered=True)
         assert times[train].max() < times[held_out].min()
         assert len(held_out) == pytest.approx(43 / 6, abs=2)
         rest, judged = hold_back(assignable, train, 0.2, seed=0)
         assert times[rest].max() < times[judged].min()
         assert set(rest) | set(judged) == set(train)
         assert len(judged) == pytest.approx(len(train) / 5, abs=2)
-    train, held_out = split(info, fold_of, 4, None, 0, ordered=True)
+    train, held_out = split(facts, fold_of, 4, None, 0, ordered=True)
     assert sorted([*train, *held_out]) == list(range(43))
     inner_of = assign_inner_folds(assignable, 5, 2, seed=0)
     for fold in (1, 4):
-        outer, _ = split(info, fold_of, fold, None, 0, ordered=True)
-        inner, scored = split(info, inner_of[fold], 1, None, 0, ordered=True)
+        outer, _ = split(facts, fold_of, fold, None, 0, ordered=True)
+        inner, scored = split(facts, inner_of[fold], 1, None, 0, ordered=True)
         assert sorted([*inner, *scored]) == list(outer)
         assert times[inner].max() < times[scored].min()
     with pytest.raises(ValueError, match="2 folds in order of time need more than 2 different"):
@@ -126,12 +127,12 @@ def test_a_table_of_dates_is_split_by_them(laboratory, tmp_path):
     frame = pd.DataFrame({"x": x, "y": 2 * x, "day": days}).iloc[order]
     options = {"path": saved(tmp_path, frame), "target": "y", "task": "regression", "time": "day"}
     entry = Entry("days", "table", options)
-    assert registry.metadata(entry).times == count
+    assert registry.facts(entry).times == count
     dataset = storage.open_dataset(laboratory.data(entry))
     assert list(dataset.times) == list(order)
     for fold, (train, held_out) in enumerate(TimeSeriesSplit(5).split(np.zeros(count))):
         fold_of = Assignable.of(dataset).folds(5, seed=0)
-        mine = split(dataset.info, fold_of, fold, None, 0, ordered=True)
+        mine = split(dataset.facts, fold_of, fold, None, 0, ordered=True)
         assert [set(dataset.times[part]) for part in mine] == [set(train), set(held_out)]
     run = vary(dataset=entry, loss=MSE, **PLAIN, **{"folds": 5, "fold": 2, "validation": 0.25})
     record, _ = laboratory.trained(run)
@@ -164,24 +165,13 @@ def problems(tmp_path, study, **options):
     return [text for _, text in fit.problems(config, ("studies", "first"), study)]
 
 
-def test_inner_folds_of_too_few_groups_are_told_before_anything_starts(tmp_path):
-    rows = "".join(f"{n / 8},{n % 2},{'abc'[n % 3]}\n" for n in range(60))
-    (tmp_path / "mine.csv").write_text(f"x,y,hospital\n{rows}")
-    options = {"path": str(tmp_path / "mine.csv"), "groups": "hospital"}
-    (said,) = [
-        text
-        for text in problems(tmp_path, {"folds": 3, "select": 3}, **options)
-        if "nothing to choose" not in text
-    ]
-    assert "the folds of 'it' leave too few groups for so many inner folds" in said
-    assert len(problems(tmp_path, {"folds": 3, "select": 2}, **options)) == 1
-
-
 def test_all_that_is_wrong_with_a_table_is_told_at_once(tmp_path):
     rows = "".join(f"{n / 8 if n else ''},{'rare' if n < 2 else 'often'}\n" for n in range(30))
     (tmp_path / "mine.csv").write_text(f"x,y\n{rows}")
     said = problems(tmp_path, {"folds": 5, "select": 3}, path=str(tmp_path / "mine.csv"))
-    assert any("x in 1, first in row 0" in text for text in said)
+    assert "x in 1, first in row 0" in said[0]
+    options = {"path": str(tmp_path / "mine.csv"), "missing": "mean"}
+    said = problems(tmp_path, {"folds": 5, "select": 3}, **options)
     assert any("the smallest class of 'it', rare, has 2 samples" in text for text in said)
     assert any("leaves 1 sample to train on" in text for text in said)
 

@@ -44,13 +44,13 @@ def test_image_folder(tmp_path):
                 image.save(folder / f"{number}.{'png' if number else 'jpg'}")
     made = load(tmp_path, size=10)
     assert made.shape == (10, 3, 10, 10)
-    assert made.classes == ["blue", "red"]
+    assert made.names == ["blue", "red"]
     middle = pixels(made)[:, :, 5, 5]
     assert all(
         (m.argmax() == 2) == (label == 0) for m, label in zip(middle, made.targets, strict=True)
     )
-    metadata = registry.metadata(Entry("", "image_folder", {"path": str(tmp_path)}))
-    assert (metadata.train, metadata.test, metadata.smallest_class) == (6, 4, 3)
+    facts = registry.facts(Entry("", "image_folder", {"path": str(tmp_path)}))
+    assert (facts.train, facts.test, facts.class_counts) == (6, 4, [3, 3])
 
 
 def images_in(folder, count, suffix="png"):
@@ -75,7 +75,7 @@ def test_folders_that_are_no_classes_are_refused(tmp_path, folders, message):
         images_in(tmp_path / folder, 2)
     with pytest.raises(ValueError, match=message):
         load(tmp_path)
-    assert registry.metadata(Entry("", "image_folder", {"path": str(tmp_path)})) is None
+    assert registry.facts(Entry("", "image_folder", {"path": str(tmp_path)})) is None
 
 
 def test_links_that_lead_back_add_no_images(tmp_path):
@@ -131,7 +131,7 @@ def test_images_that_are_read_in_part_or_not_at_all_are_noted(tmp_path):
     images_in(folder / ".ipynb_checkpoints", 1)
     (tmp_path / "train" / ".ipynb_checkpoints").mkdir()
     made = load(tmp_path, size=8)
-    assert (made.classes, made.train) == (["a", "b"], 7)
+    assert (made.names, made.train) == (["a", "b"], 7)
     assert made.notes == [
         "not read: 1 files that end with .heic",
         "not used: more/, val/; `validation: 0.1` in a model's entry holds samples back from "

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import DDP, RUN, same_weights, vary
+from conftest import DDP, RUN, same_weights, usual, vary
 
 from allcores_study.config.run import Entry
 from allcores_study.data import folds, storage
@@ -25,7 +25,7 @@ def arrays(values, planted):
     """Samples of arrays with extreme values in some rows."""
     inputs = values.copy()
     inputs[planted] = 255 if inputs.dtype == np.uint8 else 1e6
-    samples = storage.Samples(inputs.shape, [inputs], LABELS, ["a", "b"], ROWS)
+    samples = storage.Samples(inputs.shape, [inputs], LABELS, ROWS, usual(2), ["a", "b"])
     samples.dtype = inputs.dtype
     return samples
 
@@ -58,7 +58,7 @@ def test_what_is_planted_into_held_out_rows_changes_no_weight(
     for name in ("clean", "planted"):
         made = KINDS[kind](tmp_path / "mine.csv", planted)
         if targets == "numbers":
-            made.targets, made.classes = NOISE[:, 0, 1], None
+            made.targets, made.task, made.names = NOISE[:, 0, 1], usual(None), None
         folder = laboratory.folder / "data" / name
         storage.write(folder, made)
         fold_of = folds.of_run(run, Assignable.of(storage.open_dataset(folder)))

@@ -23,7 +23,7 @@ def written(folder, content, encoding="utf-8"):
 
 def test_a_class_may_be_called_none():
     samples = loaded("nullword", target="sev")
-    assert samples.classes == ["None", "mild", "severe"]
+    assert samples.names == ["None", "mild", "severe"]
     assert samples.train == len(pd.read_csv(INPUTS / "nullword.csv"))
     (note,) = [note for note in samples.notes if "None" in note]
     assert "the column sev has the word 'None' in " in note
@@ -99,8 +99,6 @@ HEADERLESS = {
 @pytest.mark.parametrize("name", HEADERLESS)
 def test_a_file_without_names_loses_no_row(tmp_path, name):
     file, rows = written(tmp_path, HEADERLESS[name]), HEADERLESS[name].count("\n")
-    with pytest.raises(ValueError, match=r"if .*, set `header: false`, which calls the columns 0,"):
-        table.load(None, path=file, target="setosa")
     samples = table.load(None, path=file, target="2", header=False)
     assert samples.train == rows
     assert {column["name"] for column in samples.columns} == {"0", "1"}
@@ -166,11 +164,9 @@ def test_an_infinite_number_can_be_missing(tmp_path):
     assert np.isnan(inputs[1, 0])
 
 
-def test_names_may_be_numbers_if_the_config_says_so(tmp_path):
+def test_names_may_be_numbers(tmp_path):
     file = written(tmp_path, "2019,2020,y\n1,2,a\n3,4,b\n")
-    with pytest.raises(ValueError, match="if not, set `header: true`"):
-        table.load(None, path=file, target="y")
-    assert table.load(None, path=file, target="y", header=True).train == 2
+    assert table.load(None, path=file, target="y").train == 2
 
 
 @pytest.mark.parametrize(

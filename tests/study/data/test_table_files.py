@@ -7,12 +7,13 @@ from decimal import Decimal
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import usual
 from hypothesis import given
 from hypothesis import strategies as st
 from test_any_data import PEOPLE, saved
 
-from allcores_study.config import fit
 from allcores_study.data import precision, storage
+from allcores_study.data.facts import Facts
 from allcores_study.datasets import _table_files, _table_notes, npz, table
 
 
@@ -138,7 +139,7 @@ def test_what_float32_cannot_serve_is_told(values, why):
     ],
 )
 def test_targets_of_any_data_can_be_squared(tmp_path, targets, why):
-    options = {"dtype": np.float32, "train": 6, "classes": None}
+    options = {"dtype": np.float32, "train": 6, "task": usual(None)}
     made = storage.Samples((6, 1), [np.zeros((6, 1), np.float32)], targets, **options)
     if why is None:
         storage.write(tmp_path, made)
@@ -152,21 +153,9 @@ def test_groups_that_are_the_classes_are_said(tmp_path):
         {"x": range(8), "y": [0, 1] * 4, "g": ["a", "b"] * 4, "h": [1, 1, 2, 2] * 2}
     )
     options = {"path": saved(tmp_path, frame), "target": "y"}
-    assert "the groups are the classes" in table.load(None, groups="g", **options).notes[0]
-    assert table.load(None, groups="h", **options).notes == []
-
-
-def test_a_first_part_in_time_of_one_class_is_said(tmp_path):
-    frame = pd.DataFrame({"x": np.arange(40) / 8, "y": [0] * 12 + [0, 1] * 14, "day": range(40)})
-    dataset = {"name": "table", "path": saved(tmp_path, frame), "target": "y", "time": "day"}
-
-    def notes(folds):
-        study = {"datasets": ["it"], "models": [], "folds": folds}
-        return list(fit.notes({"datasets": {"it": dataset}, "studies": {"one": study}}, "one"))
-
-    assert notes(2) == []
-    (note,) = notes(3)
-    assert "the first 10 samples in time are all of one class" in note
+    notes = [Facts.of(table.load(None, groups=name, **options)).notes for name in "gh"]
+    assert "the groups are the classes" in notes[0][0]
+    assert notes[1] == ()
 
 
 @pytest.mark.parametrize(
@@ -307,7 +296,6 @@ def test_columns_that_may_be_meant_otherwise_are_noted(tmp_path, name, values, n
     (tmp_path / "mine.csv").write_text("\n".join(lines) + "\n")
     file = str(tmp_path / "mine.csv")
     notes = table.load(None, path=file, target="y", groups="g", missing="mean").notes
-    assert table.metadata(file, "y", groups="g", missing="mean").notes == tuple(notes)
     if note is None:
         assert notes == []
         return

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import DDP, ROOT, same_weights, using, vary
+from conftest import DDP, ROOT, same_weights, task_of, using, vary
 from test_any_data import PLAIN
 
 from allcores_study.config import checks, registry
@@ -63,7 +63,6 @@ def test_texts_are_cut_into_words_or_characters():
     rows = vocabulary.numbers(["b a b c", "", "d"], 3)
     assert rows.tolist() == [[3, 2, 3], [0, 0, 0], [1, 0, 0]]
     assert rows.dtype == np.int32
-    assert vocabulary.texts(rows).tolist() == ["b a b", "", ""]
     assert Vocabulary.from_json(vocabulary.to_json()) == vocabulary
 
 
@@ -242,10 +241,8 @@ def test_a_model_is_tried_out_on_real_texts(tmp_path, model):
     run = vary(run, model=Entry(model, model, {}))
     _, request = preflight.trial(run)
     assert request["vocabulary"] == 7
-    metadata = registry.metadata(run.dataset)
-    said = trials.answer(
-        run, metadata.shape, metadata.task, [DDP], metadata.examples, metadata.vocabulary
-    )
+    facts = registry.facts(run.dataset)
+    said = trials.answer(run, facts.shape, task_of(facts), [DDP], facts.most_tokens)
     if model == "lstm":
         assert said["problem"] is None
     else:
@@ -268,11 +265,9 @@ def test_an_estimator_takes_no_tokens(tmp_path):
     run = run_on(tmp_path)
     estimator = "sklearn.ensemble:RandomForestClassifier"
     run = vary(run, model=Entry("forest", estimator, {}), optimizer=None, batch_size=None)
-    metadata = registry.metadata(run.dataset)
+    facts = registry.facts(run.dataset)
     with pytest.raises(trials.UnfitPartError, match="takes no sequences of tokens"):
-        trials.tried_out(
-            run, metadata.shape, metadata.task, (), metadata.examples, metadata.vocabulary
-        )
+        trials.tried_out(run, facts.shape, task_of(facts), (), facts.most_tokens)
 
 
 def test_nothing_that_a_text_can_be_is_taken_for_something_else(tmp_path, laboratory):

@@ -5,12 +5,11 @@ import sys
 
 import pytest
 import torch
-from conftest import ENVIRONMENT, ROOT, vary
+from conftest import ENVIRONMENT, ROOT, usual, vary
 
 from allcores_study.config import checks, component, fit, grid, registry
 from allcores_study.config.run import Entry
 from allcores_study.planning import trials
-from allcores_study.tasks.base import usual
 from allcores_study.training import models
 
 NARROW = {"width": 0.1}

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import vary
+from conftest import usual, vary
 from project import copy
 
 from allcores_study.config import component
@@ -12,7 +12,6 @@ from allcores_study.config.run import Entry
 from allcores_study.data.batches import Batches
 from allcores_study.planning import trials
 from allcores_study.records import run_files
-from allcores_study.tasks.base import usual
 from allcores_study.training.evaluation import scores_of
 
 KEPT_OUTSIDE = """

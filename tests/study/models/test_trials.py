@@ -8,12 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ENVIRONMENT, ROOT, RUN, vary
+from conftest import ENVIRONMENT, ROOT, RUN, usual, vary
 
 from allcores_study.config import component
 from allcores_study.config.run import Entry, digest
 from allcores_study.planning import trials
-from allcores_study.tasks.base import usual
 
 KEEPING = """
 class Net(nn.Module):

@@ -4,20 +4,16 @@ import json
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 import yaml
-from conftest import ROOT, RUN
-from test_tokens import run_on
+from conftest import ROOT, RUN, usual
 
 from allcores.files import read_json, write_json
 from allcores_study.config import grid, settings, sweeps
 from allcores_study.planning import preflight, trials
 from allcores_study.planning.estimate import STACK_GAIN, Estimates
-from allcores_study.planning.sizes import Sizes
 from allcores_study.records.identity import Record
 from allcores_study.records.results_folder import ResultsFolder
-from allcores_study.tasks.base import usual
 
 
 def counted_by_trying(config, folder):
@@ -117,14 +113,3 @@ studies: {all: {datasets: [digits], folds: 2, models: [mlp]}}
     assert estimates.seconds(first) == estimates.seconds(second) == 37
     assert estimates.memory_mb(second) == 3750
     assert not estimates.expected(other).is_measured
-
-
-def test_the_size_of_damaged_tokens_is_that_of_the_file_that_they_are_from(tmp_path, laboratory):
-    """The data are rebuilt; before that, a call asks how large its runs are."""
-    run = run_on(tmp_path)
-    folder = laboratory.data(run.dataset)
-    sizes, inputs = Sizes.of(run, folder), np.load(folder / "inputs.npy")
-    inputs[3, 0] = 1 << 25
-    np.save(folder / "inputs.npy", inputs)
-    assert vars(Sizes.of(run, folder)).keys() == vars(sizes).keys()
-    assert Sizes.of(run, folder).train == sizes.train

@@ -5,14 +5,13 @@ from functools import partial
 
 import pytest
 import yaml
-from conftest import ENVIRONMENT, MOBILENET, RUN, train_program, vary
+from conftest import ENVIRONMENT, MOBILENET, RUN, train_program, usual, vary
 from project import copy
 
 from allcores_study.config import component
 from allcores_study.config.run import Entry, digest
 from allcores_study.planning import trials
 from allcores_study.planning.trials import UnfitPartError
-from allcores_study.tasks.base import usual
 
 # A model that fits, except for what it holds besides and what it returns.
 NET = """

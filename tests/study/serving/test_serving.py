@@ -114,7 +114,11 @@ def test_the_networks_of_all_folds_are_averaged(trained, tmp_path):
 
 def test_a_model_of_a_study_is_the_one_that_scored_best(laboratory):
     other = Entry("other", "fake", RUN.dataset.options | {"seed": 1})
-    runs = [vary(RUN, folds=2, fold=fold, model=model) for fold in (0, 1) for model in (RUN.model, LENET)]
+    runs = [
+        vary(RUN, folds=2, fold=fold, model=model)
+        for fold in (0, 1)
+        for model in (RUN.model, LENET)
+    ]
     study = study_of(laboratory, [*runs, vary(RUN, dataset=other)])
     frame = tidy.read(study / "runs.csv")
     means = frame[frame["dataset"] == "tiny"].groupby("model")["accuracy"].mean()
@@ -141,7 +145,7 @@ def test_only_what_a_run_was_trained_on_is_called_so(laboratory):
 
 
 def test_many_samples_are_predicted_as_few_are(trained):
-    images = np.resize(opened(trained).inputs, (700, 1, 8, 8))
+    images = np.resize(opened(trained).inputs, (700, 3, 8, 8))
     model = Model.of(trained.study)
     table = model.predictions(images).table
     expected = np.mean([one.predictions(images) for one in model.predictors], axis=0)

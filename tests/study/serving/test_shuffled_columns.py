@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
+from conftest import usual
 from project import copy
 from sklearn.inspection import permutation_importance
 
@@ -19,7 +20,6 @@ from allcores_study.datasets.table import load as load_table
 from allcores_study.records.results_folder import ResultsFolder
 from allcores_study.serving import importance
 from allcores_study.serving.predictor import Predictor
-from allcores_study.tasks.base import usual
 
 CONFIG = """
 models:
@@ -42,7 +42,7 @@ precision: fp32
 memory_format: contiguous
 runs_per_job: 1
 """
-FACTS = products.Facts("s", "serial", None, ())
+FACTS = products.StudyFacts("s", "serial", None, ())
 
 
 def made():

@@ -104,8 +104,7 @@ def test_arrays_have_labels_too(tmp_path):
     file = tmp_path / "mine.npz"
     np.savez(file, inputs=np.ones((8, 2)), labels=np.eye(8, 3, dtype=bool))
     made = npz.load(None, path=str(file), task="multilabel")
-    assert made.output_names == ["label 1", "label 2", "label 3"]
-    assert npz.metadata(str(file), task="multilabel").task == made.task
+    assert made.names == ["label 1", "label 2", "label 3"]
     np.savez(file, inputs=np.ones((8, 2)), labels=np.eye(8)[:, 0].astype(int))
     with pytest.raises(ValueError, match=r"must be \(8, T\) zeros and ones of T > 1 labels"):
         npz.load(None, path=str(file), task="multilabel")

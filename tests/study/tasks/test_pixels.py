@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import DDP, RUN, same_weights, using, vary
+from conftest import DDP, RUN, same_weights, task_of, using, vary
 from PIL import Image
 from sklearn import metrics as sklearn_metrics
 
@@ -89,7 +89,7 @@ def test_weights_and_scores_are_those_of_a_plain_loop_and_scikit_learn(tmp_path,
     assert measures.mean_iou(true, predicted, None) == pytest.approx(metrics["mean_iou"])
     assert measures.pixel_accuracy(true, predicted, None) == metrics["pixel_accuracy"]
     assert np.array_equal(true.reshape(-1, SIZE, SIZE), MASKS[held_out])
-    assert metrics["output_names"] == ["class 0", "class 1", "class 2"]
+    assert metrics["names"] == ["class 0", "class 1", "class 2"]
     table = products.load("per_output_table").table(tidy.outputs([metrics]))
     assert list(table["dice"]) == pytest.approx(dice)
 
@@ -215,7 +215,7 @@ def test_the_best_and_the_worst_masks_are_drawn(channels, tmp_path, laboratory):
     files = laboratory.folder / "run"
     frame = collect.predictions_of_all([(run_files.metrics(files), files)])
     mean_iou = analysis_metrics.Metric.of("mean_iou")
-    facts = products.Facts("s", "serial", None, (), metrics=(mean_iou,))
+    facts = products.StudyFacts("s", "serial", None, (), metrics=(mean_iou,))
     datasets = {"scenes": storage.open_dataset(laboratory.data(run.dataset))}
     drawn = products.load("masks_figure").figure(frame, datasets, facts)
     task = tasks.named("segmentation", 3)
@@ -238,14 +238,14 @@ def test_the_best_and_the_worst_masks_are_drawn(channels, tmp_path, laboratory):
 
 def test_a_folder_of_images_and_one_of_masks(tmp_path):
     options = folders(tmp_path)
-    metadata = image_masks.metadata(**options)
+    facts = image_masks.facts(**options)
     made = image_masks.load(None, **options)
     storage.write(tmp_path / "data", made)
     dataset = storage.open_dataset(tmp_path / "data")
     assert np.array_equal(dataset.targets, MASKS[:6])
-    assert dataset.info["output_names"] == ["ground", "odd", "even"]
-    assert metadata.task == dataset.task == tasks.named("segmentation", 3)
-    assert metadata.shape == dataset.shape == (3, SIZE, SIZE)
+    assert dataset.facts.names == ["ground", "odd", "even"]
+    assert task_of(facts) == dataset.task == tasks.named("segmentation", 3)
+    assert facts.shape == dataset.shape == (3, SIZE, SIZE)
     larger = storage.write(tmp_path / "large", image_masks.load(None, **options | {"size": 16}))
     masks = storage.open_dataset(tmp_path / "large").targets
     assert larger is None
@@ -286,15 +286,15 @@ def test_arrays_that_are_no_masks_are_refused(tmp_path, masks, said):
 
 def test_a_model_and_a_loss_for_something_else_are_told(tmp_path):
     run = run_on(tmp_path / "scenes")
-    metadata = registry.metadata(run.dataset)
-    fits = trials.tried_out(run, metadata.shape, metadata.task, [DDP])
+    facts = registry.facts(run.dataset)
+    fits = trials.tried_out(run, facts.shape, task_of(facts), [DDP])
     assert fits["seconds"] > 0
     with pytest.raises(trials.UnfitPartError, match=r"is \(2, 3\) in training; expected \(2, 3, 8"):
-        trials.tried_out(vary(run, model=RUN.model), metadata.shape, metadata.task)
+        trials.tried_out(vary(run, model=RUN.model), facts.shape, task_of(facts))
     forest = Entry("forest", "sklearn.ensemble:RandomForestClassifier", {})
     estimator = vary(run, model=forest, optimizer=None, batch_size=None)
     with pytest.raises(trials.UnfitPartError, match="does not predict pixels; expected a network"):
-        trials.tried_out(estimator, metadata.shape, metadata.task)
+        trials.tried_out(estimator, facts.shape, task_of(facts))
     entry = {"batch_size": 4, "epochs": 1, "optimizer": {"name": "sgd", "lr": 0.1}}
     config = {
         "datasets": {"scenes": {"name": "npz", **run.dataset.options}},
@@ -340,7 +340,7 @@ def test_what_cannot_be_meant_is_refused_or_noted(tmp_path):
     assert notes[0] == "no pixel of any mask is of even"
     assert "of the pixels have no class: their value is 255" in notes[1]
     with pytest.raises(ValueError, match="2 to 255 different names"):
-        image_masks.metadata(**options | {"classes": ["a", "a"]})
+        image_masks.facts(**options | {"classes": ["a", "a"]})
     Image.fromarray(np.zeros((8, 16), np.uint8)).save(tmp_path / "masks" / "2.png")
     with pytest.raises(ValueError, match=r"2.jpg is 8 x 8 pixels and its mask .* 16 x 8"):
         image_masks.load(None, **options)

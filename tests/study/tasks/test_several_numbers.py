@@ -74,7 +74,7 @@ def test_scores_are_those_of_scikit_learn_and_predictions_come_in_their_units(ru
     assert record["rmse"] == pytest.approx(metrics.root_mean_squared_error(true, predicted))
     each = metrics.r2_score(true, predicted, multioutput="raw_values")
     assert [of_one["r2"] for of_one in record["of_each"]] == pytest.approx(each)
-    assert record["output_names"] == TARGETS
+    assert record["names"] == TARGETS
     told = Model.of(laboratory.folder / "run").predict(laboratory.folder / "both.csv")
     assert np.array_equal(told["predicted_risk"][frame["sample"]], predicted[:, 1])
 
@@ -119,8 +119,8 @@ def test_arrays_have_several_numbers_too(tmp_path):
     file = tmp_path / "mine.npz"
     np.savez(file, inputs=RANDOM.normal(size=(8, 2)), targets=np.arange(24).reshape(8, 3))
     made = npz.load(None, path=str(file), task="regression")
-    assert made.task.outputs == 3 == npz.metadata(str(file), task="regression").task.outputs
-    assert made.output_names == ["number 1", "number 2", "number 3"]
+    assert made.task.outputs == 3
+    assert made.names == ["number 1", "number 2", "number 3"]
     np.savez(file, inputs=np.ones((8, 2)), targets=np.full((8, 3), np.nan))
     with pytest.raises(ValueError, match=r"targets\[0, 0\] is nan; expected finite"):
         npz.load(None, path=str(file), task="regression")

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import same_weights, vary
+from conftest import same_weights, task_of, vary
 from sklearn import ensemble, linear_model, naive_bayes, neighbors
 from sklearn import metrics as sklearn_metrics
 from test_multilabel import FRAME as LABELLED
@@ -97,7 +97,7 @@ def test_numbers_come_in_their_units(tmp_path, laboratory):
     ridge = linear_model.Ridge(alpha=0.5).fit(inputs[mine], (targets[mine] - centre) / spread)
     expected = ridge.predict(inputs[held_out]) * spread + centre
     assert np.stack(frame["predicted"]) == pytest.approx(expected, rel=1e-4, abs=1e-4)
-    assert found["output_names"] == TARGETS
+    assert found["names"] == TARGETS
 
 
 @pytest.mark.parametrize(
@@ -238,8 +238,8 @@ def test_what_has_no_meaning_is_refused(change, of_study, said):
 )
 def test_what_does_not_fit_is_found_in_a_trial(path, options, problem):
     run = estimator_run(Entry("wine", "wine", {}), path, **options)
-    metadata = registry.metadata(run.dataset)
-    said = trials.answer(run, metadata.shape, metadata.task)
+    facts = registry.facts(run.dataset)
+    said = trials.answer(run, facts.shape, task_of(facts))
     assert problem in said["problem"]
     assert said["place"] == ["models", "mine"]
 
@@ -304,8 +304,8 @@ def test_equal_probabilities_stay_equal_in_the_metrics(laboratory):
 def test_what_needs_more_samples_than_a_trial_has_is_tried_with_more():
     path = "sklearn.neighbors:KNeighborsClassifier"
     run = estimator_run(Entry("wine", "wine", {}), path, n_neighbors=250)
-    metadata = registry.metadata(run.dataset)
-    assert trials.tried_out(run, metadata.shape, metadata.task)["seconds"] > 0
+    facts = registry.facts(run.dataset)
+    assert trials.tried_out(run, facts.shape, task_of(facts))["seconds"] > 0
 
 
 CONFIDENT = [

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import vary
+from conftest import usual, vary
 
 from allcores.loop.sharding import shards, shuffled
 from allcores_study.config import registry
@@ -13,7 +13,6 @@ from allcores_study.data import storage
 from allcores_study.data.batches import Batches
 from allcores_study.data.scaling import channel_statistics
 from allcores_study.tasks import classification
-from allcores_study.tasks.base import usual
 from allcores_study.training import losses, models
 from allcores_study.training.schedules import Schedule
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from allcores_study.analysis.products import Facts
+    from allcores_study.analysis.products import StudyFacts
 
 TITLE = "{metric}"
 SECTION = "{metric}"
@@ -34,7 +34,7 @@ MEAN: dict[str, Any] = {"fmt": "o", "capsize": 3, "ms": 7, "mec": "white"}
 REPEATS = {"split": "fold", "seed": "seed"}
 
 
-def figure(runs: pd.DataFrame, classes: pd.DataFrame, facts: Facts) -> Figure:
+def figure(runs: pd.DataFrame, classes: pd.DataFrame, facts: StudyFacts) -> Figure:
     """Draw one panel per dataset and training-set size: a row per model, schedule and setup."""
     colours = style.models(runs["model"])
     places = list(runs.groupby(["dataset", "train_size"], sort=False))
@@ -61,7 +61,7 @@ def figure(runs: pd.DataFrame, classes: pd.DataFrame, facts: Facts) -> Figure:
     return figure
 
 
-def _draw(panel: Axes, row: int, repeats: pd.DataFrame, colour: str, facts: Facts) -> None:
+def _draw(panel: Axes, row: int, repeats: pd.DataFrame, colour: str, facts: StudyFacts) -> None:
     """Draw the runs of one setup, their mean, its interval, and published scores."""
     scores = facts.metric.scale * repeats["score"].to_numpy()
     mean = np.nanmean(scores) if not np.isnan(scores).all() else np.nan

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from allcores_study.analysis.products import Facts
+    from allcores_study.analysis.products import StudyFacts
 
 TITLE = "which columns matter"
 SECTION = "{metric}"
@@ -31,7 +31,7 @@ LONGEST = 32  # letters of a column's name
 
 
 def figure(
-    runs: pd.DataFrame, importance: pd.DataFrame, columns_table: pd.DataFrame, facts: Facts
+    runs: pd.DataFrame, importance: pd.DataFrame, columns_table: pd.DataFrame, facts: StudyFacts
 ) -> Figure:
     """Draw one panel per dataset and model, with a row per column."""
     if importance.empty:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from allcores_study.analysis.products import Facts
+    from allcores_study.analysis.products import StudyFacts
 
 TITLE = "confusion matrix"
 SECTION = "{metric}"
@@ -29,7 +29,7 @@ MOST_NUMBERS = 12  # classes; with more, the numbers would not fit into their bo
 MOST_LABELS = 25  # per axis; with more classes, only every second or third is named
 
 
-def figure(confusion: pd.DataFrame, facts: Facts) -> Figure:
+def figure(confusion: pd.DataFrame, facts: StudyFacts) -> Figure:
     """Draw one panel per dataset and model, from the baseline's runs; each row sums to 100 %."""
     pooled = of_first_and_best(confusion[confusion["strategy"] == facts.baseline])
     letters = pooled["true"].astype(str).str.len().max()

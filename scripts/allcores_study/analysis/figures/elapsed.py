@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from allcores_study.analysis.products import Facts
+    from allcores_study.analysis.products import StudyFacts
 
 TITLE = "elapsed time"
 SECTION = "speed"
@@ -26,7 +26,7 @@ short run, start-up and first batches weigh more.
 """
 
 
-def figure(speed_table: pd.DataFrame, facts: Facts) -> Figure:
+def figure(speed_table: pd.DataFrame, facts: StudyFacts) -> Figure:
     """Draw one panel per model, both axes logarithmic; hollow grey marks are published times."""
     speeds = speed_table.assign(per_1000=1000 * speed_table["seconds"] / speed_table["samples"])
     colours = style.strategies(speeds["strategy"])

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from allcores_study.analysis.products import Facts
+    from allcores_study.analysis.products import StudyFacts
 
 TITLE = "{curve} by epoch and time"
 SECTION = "{metric}"
@@ -24,7 +24,7 @@ folds and seeds. Band: their range. Colour: the strategy. Line style: the number
 AXES = {"epoch": "epoch", "elapsed": "training time (s)"}
 
 
-def figure(epochs: pd.DataFrame, facts: Facts) -> Figure:
+def figure(epochs: pd.DataFrame, facts: StudyFacts) -> Figure:
     """Draw two panels per dataset, model and schedule: the mean of repeats, the range as a band."""
     epochs = tidy.with_elapsed(epochs)
     colours = style.strategies(epochs["strategy"])

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from allcores_study.analysis.products import Facts
+    from allcores_study.analysis.products import StudyFacts
     from allcores_study.data.storage import Dataset
 
 TITLE = "the best and the worst masks"
@@ -34,7 +34,7 @@ white pixels have none.
 COLOURS = 20
 
 
-def figure(predictions: pd.DataFrame, datasets: dict[str, Dataset], facts: Facts) -> Figure:
+def figure(predictions: pd.DataFrame, datasets: dict[str, Dataset], facts: StudyFacts) -> Figure:
     """Draw a panel for each shown sample: its image, the true mask, the predicted mask."""
     inputs = {name: data.inputs for name, data in datasets.items() if data.shape[0] in (1, 3)}
     height = 6.2 if inputs else 4.4

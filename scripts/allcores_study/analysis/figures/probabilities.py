@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from allcores_study.analysis.products import Facts
+    from allcores_study.analysis.products import StudyFacts
 
 TITLE = "how good are the probabilities?"
 SECTION = "{metric}"
@@ -40,7 +40,7 @@ MOST_CLASSES = 6  # with more, only the mean over classes is drawn
 PARTS = 10
 
 
-def figure(predictions: pd.DataFrame, classes: pd.DataFrame, facts: Facts) -> Figure:
+def figure(predictions: pd.DataFrame, classes: pd.DataFrame, facts: StudyFacts) -> Figure:
     """Draw three panels per dataset and model: ROC, precision against recall, reliability."""
     rows = predictions[predictions["strategy"] == facts.baseline]
     ones = pd.Series(1, rows.index)

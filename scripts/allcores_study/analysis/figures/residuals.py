@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-    from allcores_study.analysis.products import Facts
+    from allcores_study.analysis.products import StudyFacts
 
 TITLE = "predicted and true"
 SECTION = "{metric}"
@@ -25,7 +25,7 @@ squared residual over all dots.
 """
 
 
-def figure(predictions: pd.DataFrame, facts: Facts) -> Figure:
+def figure(predictions: pd.DataFrame, facts: StudyFacts) -> Figure:
     """Draw one panel per dataset, model and predicted number."""
     pooled = predictions[predictions["strategy"] == facts.baseline]
     if "output" in pooled:

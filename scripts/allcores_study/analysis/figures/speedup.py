@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from allcores_study.analysis.products import Facts
+    from allcores_study.analysis.products import StudyFacts
 
 TITLE = "speedup"
 SECTION = "speed"
@@ -29,7 +29,7 @@ shared with others, or other conditions.
 LABELLED = 6  # with more points in a panel, labels would overlap
 
 
-def figure(speed_table: pd.DataFrame, facts: Facts) -> Figure:
+def figure(speed_table: pd.DataFrame, facts: StudyFacts) -> Figure:
     """Draw one panel per dataset and model, with bars from the slowest to the fastest run.
 
     Each strategy is a line if there are few of them on several numbers of cores; otherwise each

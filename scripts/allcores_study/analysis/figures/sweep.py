@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from allcores_study.analysis.products import Facts
+    from allcores_study.analysis.products import StudyFacts
 
 TITLE = "{metric} against swept values"
 SECTION = "{metric}"
@@ -35,7 +35,7 @@ others are not shown.
 """
 
 
-def figure(candidates: pd.DataFrame, facts: Facts) -> Figure:
+def figure(candidates: pd.DataFrame, facts: StudyFacts) -> Figure:
     """Draw a panel for each model and key."""
     keys = [name for name in candidates if name.startswith(SWEPT_COLUMN)]
     panels = [

@@ -11,7 +11,7 @@ from allcores_study.analysis.wording import count
 if TYPE_CHECKING:
     import pandas as pd
 
-    from allcores_study.analysis.products import Facts
+    from allcores_study.analysis.products import StudyFacts
 
 TITLE = "{metric}"
 SECTION = "{metric}"
@@ -27,7 +27,7 @@ start-up. *core seconds*: training time multiplied by the cores of the run.
 COMPARED = ("low_95", "high_95", "runs", "seconds")
 
 
-def table(runs: pd.DataFrame, facts: Facts) -> pd.DataFrame:
+def table(runs: pd.DataFrame, facts: StudyFacts) -> pd.DataFrame:
     """Return one row per combination of settings, from one row per run.
 
     Each metric has a column: its mean over the runs that did not diverge. The spread and the
@@ -51,7 +51,7 @@ def table(runs: pd.DataFrame, facts: Facts) -> pd.DataFrame:
     return table
 
 
-def sentences(runs: pd.DataFrame, facts: Facts) -> Iterator[str]:
+def sentences(runs: pd.DataFrame, facts: StudyFacts) -> Iterator[str]:
     """Yield the metrics that some runs lack, such as the ROC AUC of samples of one class."""
     runs = runs[runs["diverged"].isna()]
     for metric in facts.metrics:

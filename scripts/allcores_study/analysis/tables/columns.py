@@ -10,7 +10,7 @@ import pandas as pd
 from allcores_study.analysis import comparison, tidy, wording
 
 if TYPE_CHECKING:
-    from allcores_study.analysis.products import Facts
+    from allcores_study.analysis.products import StudyFacts
 
 TITLE = "which columns matter"
 SECTION = "{metric}"
@@ -30,7 +30,7 @@ MOST_NAMED = 3
 NUMBERS = {"importance": wording.DIFFERENCE, "positive": wording.percent(0)}
 
 
-def table(runs: pd.DataFrame, importance: pd.DataFrame, facts: Facts) -> pd.DataFrame:
+def table(runs: pd.DataFrame, importance: pd.DataFrame, facts: StudyFacts) -> pd.DataFrame:
     """Return one row per model and column: the best model first, its most important column first.
 
     Args:

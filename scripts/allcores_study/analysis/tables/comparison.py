@@ -9,7 +9,7 @@ from allcores_study.analysis import comparison
 if TYPE_CHECKING:
     import pandas as pd
 
-    from allcores_study.analysis.products import Facts
+    from allcores_study.analysis.products import StudyFacts
 
 TITLE = "does {metric} differ?"
 SECTION = "{metric}"
@@ -27,7 +27,7 @@ samples.
 COMPARED = ("difference", "low", "high", "finding")
 
 
-def table(runs: pd.DataFrame, facts: Facts) -> pd.DataFrame:
+def table(runs: pd.DataFrame, facts: StudyFacts) -> pd.DataFrame:
     """Return one row per other combination of settings: its score minus the baseline's.
 
     The baseline is the baseline strategy on its fewest cores, for the same dataset, model,

@@ -43,8 +43,9 @@ def table(datasets: dict[str, Dataset]) -> pd.DataFrame:
 
 def _rows(data: Dataset) -> Iterator[dict[str, Any]]:
     parts = {"all": np.full(len(data.targets), True)}
-    if data.classes and len(data.classes) <= MOST_CLASSES:
-        parts |= {f"{tidy.CLASS}{name}": data.targets == k for k, name in enumerate(data.classes)}
+    classes = data.facts.classes
+    if classes and len(classes) <= MOST_CLASSES:
+        parts |= {f"{tidy.CLASS}{name}": data.targets == k for k, name in enumerate(classes)}
     for name, category, known, describe in _variables(data):
         counts = {"known": known.sum(), "missing": (~known).sum()}
         described = {title: describe(part & known) for title, part in parts.items()}

@@ -10,7 +10,7 @@ import pandas as pd
 from allcores_study.analysis import style, tidy
 
 if TYPE_CHECKING:
-    from allcores_study.analysis.products import Facts
+    from allcores_study.analysis.products import StudyFacts
 
 TITLE = "elapsed time"
 SECTION = "speed"
@@ -39,7 +39,7 @@ MEASURED = [
 ]
 
 
-def table(speed_table: pd.DataFrame, facts: Facts) -> pd.DataFrame:
+def table(speed_table: pd.DataFrame, facts: StudyFacts) -> pd.DataFrame:
     """Return one row per setup and one per reference; CAPTION explains the columns.
 
     Args:

@@ -12,7 +12,7 @@ from allcores_study.analysis import comparison, tidy
 
 if TYPE_CHECKING:
     from allcores_study.analysis.metrics import Metric
-    from allcores_study.analysis.products import Facts
+    from allcores_study.analysis.products import StudyFacts
 
 TITLE = "which model and schedule is best?"
 SECTION = "{metric}"
@@ -37,7 +37,7 @@ UNDEFINED = "not ranked: not defined in some of its runs"
 COMPARISON = ["pairs", "difference", "low", "high", "at_most", "p", "p_corrected", "finding"]
 
 
-def table(runs: pd.DataFrame, facts: Facts) -> pd.DataFrame:
+def table(runs: pd.DataFrame, facts: StudyFacts) -> pd.DataFrame:
     """Return one row per dataset, training-set size, model and schedule, the best first."""
     runs = comparison.of_baseline(runs, facts.baseline)
     ranked = [_ranked(group, facts.metrics) for _, group in runs.groupby(PLACE, sort=False)]

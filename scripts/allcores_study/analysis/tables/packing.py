@@ -10,7 +10,7 @@ import pandas as pd
 from allcores_study.analysis import comparison, style, tidy
 
 if TYPE_CHECKING:
-    from allcores_study.analysis.products import Facts
+    from allcores_study.analysis.products import StudyFacts
 
 TITLE = "packed or one after the other"
 SECTION = "speed"
@@ -36,7 +36,7 @@ SAME = ["dataset", "model", "schedule", "train_size", "strategy"]
 ALL = "all together"
 
 
-def table(runs: pd.DataFrame, against_runs: pd.DataFrame, facts: Facts) -> pd.DataFrame:
+def table(runs: pd.DataFrame, against_runs: pd.DataFrame, facts: StudyFacts) -> pd.DataFrame:
     """Return one row per dataset, model, schedule, training-set size and strategy, and one for all.
 
     CAPTION explains the columns.

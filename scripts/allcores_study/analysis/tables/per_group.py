@@ -14,7 +14,7 @@ from allcores_study.analysis.wording import count, number
 
 if TYPE_CHECKING:
     from allcores_study.analysis.metrics import Metric
-    from allcores_study.analysis.products import Facts
+    from allcores_study.analysis.products import StudyFacts
 
 TITLE = "{metric} per group"
 SECTION = "{metric}"
@@ -31,7 +31,7 @@ MOST = 20  # of more, the best and the worst would be those with too few samples
 OTHERS = number
 
 
-def table(predictions: pd.DataFrame, facts: Facts) -> pd.DataFrame:
+def table(predictions: pd.DataFrame, facts: StudyFacts) -> pd.DataFrame:
     """Return one row per combination of settings, with one column "group NAME" per group."""
     if "group" not in predictions:  # the prepared data are gone
         return pd.DataFrame(columns=tidy.SETTINGS)
@@ -49,7 +49,7 @@ def table(predictions: pd.DataFrame, facts: Facts) -> pd.DataFrame:
 
 
 def sentences(
-    per_group_table: pd.DataFrame, predictions: pd.DataFrame, facts: Facts
+    per_group_table: pd.DataFrame, predictions: pd.DataFrame, facts: StudyFacts
 ) -> Iterator[str]:
     """Yield the groups with the lowest and the highest mean over all settings."""
     for dataset, of_dataset in per_group_table.groupby("dataset", sort=False):

@@ -9,7 +9,7 @@ import pandas as pd
 from allcores_study.analysis import comparison, tidy
 
 if TYPE_CHECKING:
-    from allcores_study.analysis.products import Facts
+    from allcores_study.analysis.products import StudyFacts
 
 TITLE = "{metric} published elsewhere"
 SECTION = "{metric}"
@@ -24,7 +24,7 @@ published scores may come from other splits, seeds and scaling of the data.
 COMPARED = ("published_by", "published", "score", "difference")
 
 
-def table(runs: pd.DataFrame, facts: Facts) -> pd.DataFrame:
+def table(runs: pd.DataFrame, facts: StudyFacts) -> pd.DataFrame:
     """Return one row per published score and combination of settings of its model."""
     rows = []
     for reference in facts.references:

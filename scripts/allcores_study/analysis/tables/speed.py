@@ -12,7 +12,7 @@ from allcores_study.analysis import tidy
 from allcores_study.analysis.wording import percent
 
 if TYPE_CHECKING:
-    from allcores_study.analysis.products import Facts
+    from allcores_study.analysis.products import StudyFacts
 
 TITLE = "speed of every setup"
 SECTION = "speed"
@@ -44,7 +44,7 @@ SENT = "sent_between_nodes"
 OTHERS = percent(0)
 
 
-def table(runs: pd.DataFrame, epochs: pd.DataFrame, facts: Facts) -> pd.DataFrame:
+def table(runs: pd.DataFrame, epochs: pd.DataFrame, facts: StudyFacts) -> pd.DataFrame:
     """Return one row per dataset, model, strategy, nodes, workers, threads and training-set size.
 
     CAPTION explains the columns. samples counts those of a whole run; shares are in 0..1. speedup

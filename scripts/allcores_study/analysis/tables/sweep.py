@@ -13,7 +13,7 @@ from allcores_study.analysis.selection import SWEPT_COLUMN
 from allcores_study.analysis.wording import Number, count, number
 
 if TYPE_CHECKING:
-    from allcores_study.analysis.products import Facts
+    from allcores_study.analysis.products import StudyFacts
 
 TITLE = "candidates of the sweep"
 SECTION = "{metric}"
@@ -80,7 +80,7 @@ def chosen(sweep_table: pd.DataFrame) -> Iterator[str]:
         )
 
 
-def sentences(sweep_table: pd.DataFrame, facts: Facts) -> Iterator[str]:
+def sentences(sweep_table: pd.DataFrame, facts: StudyFacts) -> Iterator[str]:
     """Yield the cost of the sweeps, and the best candidate if the study does not select."""
     groups = list(_groups(sweep_table))
     if len(groups) > MOST_TOLD and sweep_table["chosen"].notna().all():

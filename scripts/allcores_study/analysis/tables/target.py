@@ -10,7 +10,7 @@ from allcores_study.analysis.wording import seconds
 if TYPE_CHECKING:
     import pandas as pd
 
-    from allcores_study.analysis.products import Facts
+    from allcores_study.analysis.products import StudyFacts
 
 TITLE = "epochs and time to an accuracy"
 SECTION = "{metric}"
@@ -39,7 +39,7 @@ def reached(epochs: pd.DataFrame, target: float) -> pd.DataFrame:
     return all_runs.merge(first[[*tidy.RUN, "epoch", "elapsed"]], how="left", on=tidy.RUN)
 
 
-def table(epochs: pd.DataFrame, facts: Facts) -> pd.DataFrame:
+def table(epochs: pd.DataFrame, facts: StudyFacts) -> pd.DataFrame:
     """Return one row per combination of settings: medians over runs that reached the target."""
     assert facts.target is not None  # see WHEN
     return (
