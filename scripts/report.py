@@ -42,9 +42,9 @@ if __name__ == "__main__":
         study = Study(config, table, folder, flags.study)
         made_of = study.made_of  # before loading a user's metric, which may change sys.path
         of_columns = functools.partial(importance.of_best, study)
-        writing.write(study, flags.again, of_columns)
+        files = writing.write(study, flags.again, of_columns)
         final_models.write(study)
-        study.write_made(made_of)
+        study.write_made(made_of, files)
         marks.put_all(flags.mark)
     except json.JSONDecodeError as error:
         sys.exit(f"report.py: {flags.config}: not JSON: {error}")

@@ -101,9 +101,11 @@ STUDIES_BY_CHANCE = ("chance",)
 LEARNING = ("loss", "lr", "accuracy", "held_out_loss")  # of an epoch
 # Of tables, the columns that hold no time; None: all.
 COLUMNS = {
-    "accuracy_table.csv": ["accuracy", "r2", "standard_deviation", "low_95", "high_95"],
+    "accuracy_table.csv": [
+        *("accuracy", "r2", "standard_deviation", "low_95", "high_95"),
+        *("pairs", "difference", "low", "high", "p", "p_corrected", "finding"),
+    ],
     "candidates.csv": ["split", "candidate", "epochs", "score", "chosen"],
-    "comparison_table.csv": ["pairs", "difference", "low", "high", "p", "p_corrected", "finding"],
     "per_class_table.csv": None,
     "confusion.csv": None,
 }

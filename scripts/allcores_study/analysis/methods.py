@@ -1,4 +1,4 @@
-"""How a study was done, as a table of facts, and what to cite. No torch."""
+"""How a study was done, as a table of facts. No torch."""
 
 from __future__ import annotations
 
@@ -28,45 +28,31 @@ if TYPE_CHECKING:
 MOST_CLASSES = 12  # in a list
 STANDARDISED = "standardised with mean and standard deviation of the training set"
 REFERENCE = "corrected resampled t-test (Nadeau and Bengio, Machine Learning 52, 2003)"
-# As CITATION.cff has it, and with a year.
-ALLCORES = f"""@misc{{allcores,
-  author = {{{{The allcores authors}}}},
-  title  = {{allcores: train neural networks on every CPU core,
-            and see which way of using them is fastest}},
-  year   = {{2026}},
-  note   = {{Version {allcores.__version__}}}
-}}"""
-SNAKEMAKE = """@article{snakemake,
-  author  = {M{\\"o}lder, Felix and Jablonski, Kim Philipp and Letcher, Brice and others},
-  title   = {Sustainable data analysis with {Snakemake}},
-  journal = {F1000Research},
-  volume  = {10},
-  number  = {33},
-  year    = {2021}
-}"""
-TORCH = """@inproceedings{pytorch,
-  author    = {Paszke, Adam and Gross, Sam and Massa, Francisco and others},
-  title     = {{PyTorch}: An Imperative Style, High-Performance Deep Learning Library},
-  booktitle = {Advances in Neural Information Processing Systems},
-  volume    = {32},
-  year      = {2019}
-}"""
-SCIKIT_LEARN = """@article{scikit-learn,
-  author  = {Pedregosa, Fabian and Varoquaux, Ga{\\"e}l and Gramfort, Alexandre and others},
-  title   = {Scikit-learn: Machine Learning in {Python}},
-  journal = {Journal of Machine Learning Research},
-  volume  = {12},
-  pages   = {2825--2830},
-  year    = {2011}
-}"""
-CORRECTED_TEST = """@article{nadeau-bengio,
-  author  = {Nadeau, Claude and Bengio, Yoshua},
-  title   = {Inference for the Generalization Error},
-  journal = {Machine Learning},
-  volume  = {52},
-  pages   = {239--281},
-  year    = {2003}
-}"""
+
+
+def line(runs: pd.DataFrame, infos: dict[str, Facts]) -> str:
+    """Return what was trained, where and when, in a line.
+
+    Args:
+        runs: a row per run.
+        infos: label of a dataset -> its Facts.
+    """
+    data = [f"{label} ({info.count:,} samples)" for label, info in infos.items()]
+    splits, seeds = runs["split"].nunique(), runs["seed"].nunique()
+    scored_on = "the test set" if (runs["split"] == "test").all() else count(splits, "fold")
+    machines = runs.drop_duplicates(["machine_host", "machine_processor"])
+    cores = [
+        f"{row['machine_processor']}, {count(row['machine_cores_allowed'], 'core')}"
+        for _, row in machines.iterrows()
+    ]
+    day = time.strftime("%Y-%m-%d", time.gmtime(runs["started"].min()))
+    parts = [
+        comma_separated(data),
+        f"{scored_on} x {count(seeds, 'seed')}: {count(len(runs), 'run')}",
+        " and ".join(dict.fromkeys(cores)),
+        f"{day}, allcores {version()}",
+    ]
+    return "; ".join(filter(None, parts))
 
 
 def table(
@@ -304,9 +290,9 @@ def _selections(
 
 def _comparison(frames: dict[str, pd.DataFrame], facts: StudyFacts) -> Iterator[tuple[str, str]]:
     compared = []
-    if "models_table" in frames and frames["models_table"]["pairs"].notna().any():
+    if frames["models_table"]["pairs"].notna().any():
         compared.append("each model and schedule with the best one")
-    if len(frames.get("comparison_table", ())):
+    if frames["accuracy_table"]["pairs"].notna().any():
         compared.append(f"each setup with {facts.baseline}")
     if compared:
         yield f"{facts.metric} compared", "; ".join(compared)
@@ -384,22 +370,3 @@ def _commit() -> str:
         return ""
     command: list[str | Path] = ["git", "-C", programs.PROJECT, "describe", "--always", "--dirty"]
     return subprocess.run(command, capture_output=True, text=True).stdout.strip()
-
-
-def bibtex(frames: dict[str, pd.DataFrame], runs: list[Run]) -> str:
-    """Return the entries of what a study used.
-
-    Args:
-        frames: name of a tidy CSV or table -> its frame.
-        runs: of the study.
-    """
-    is_cross_validated = any(run.folds for run in runs)
-    is_compared = any(len(frames.get(name, ())) for name in ("models_table", "comparison_table"))
-    used = {
-        ALLCORES: True,
-        SNAKEMAKE: True,
-        TORCH: not all(run.is_estimator for run in runs),
-        SCIKIT_LEARN: is_cross_validated or any(run.is_estimator for run in runs),
-        CORRECTED_TEST: is_compared,
-    }
-    return "\n\n".join(entry for entry, is_used in used.items() if is_used)

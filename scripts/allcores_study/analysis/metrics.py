@@ -74,8 +74,19 @@ class Metric:
         return self.title
 
     def measure(self, *predictions: np.ndarray | None) -> float:
-        """Compute its value for predictions; see measures.py for the arguments."""
-        return float(registry.metric(self.name).load()(*predictions))
+        """Compute its value for predictions; see measures.py for the arguments.
+
+        Raises:
+            ValueError: the value is beyond the bounds that the metric declares.
+        """
+        value = float(registry.metric(self.name).load()(*predictions))
+        least, most = self.bounds
+        if (least is not None and value < least) or (most is not None and value > most):
+            raise ValueError(
+                f"the metric {self.name} gave {value:.6g}; expected a value within the bounds that "
+                f"it declares, {self.bounds}"
+            )
+        return value
 
     @property
     def scale(self) -> float:

@@ -22,6 +22,8 @@ from allcores_study.records.results_folder import FINAL_FOLDER, FINAL_MODELS
 from allcores_study.records.run_files import METRICS, WEIGHTS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from allcores_study.config.grid import Table
     from allcores_study.config.run import Run
     from allcores_study.records.results_folder import ResultsFolder
@@ -63,15 +65,13 @@ class Study:
         name: of the study.
 
     Attributes:
-        products: its tables and figures.
-        facts: for these and the sentences.
+        facts: for its tables, figures and sentences.
     """
 
     def __init__(
         self, config: dict[str, Any], table: Table, folder: ResultsFolder, name: str
     ) -> None:
         self.config, self.table, self.folder, self.name = config, table, folder, name
-        self.products = products.of_study(config, name)
         self.facts = products.facts_of(config, name)
 
     @property
@@ -178,12 +178,8 @@ class Study:
     def csvs_of_other(self) -> dict[str, str]:
         """Argument of a product -> CSV of the study that this one is compared with."""
         other = self.config["studies"][self.name].get("against")
-        names = {name for product in self.products for name in product.inputs}
-        return {
-            name: self.folder.csv(other, name.removeprefix(OTHER))
-            for name in sorted(names)
-            if name.startswith(OTHER)
-        }
+        names = ("runs", "utilisation") if other else ()
+        return {f"{OTHER}{name}": self.folder.csv(other, name) for name in names}
 
     @property
     def tidy(self) -> dict[str, str]:
@@ -196,7 +192,7 @@ class Study:
 
     @property
     def files(self) -> list[str]:
-        """All files of the study."""
+        """The files that it always has; its tables and figures follow from its results."""
         names = [VERDICT, MADE]
         if self.final_paths:
             folders = map(folder_of_final, self.table.of(f"{self.name}{grid.FINAL}"))
@@ -209,9 +205,8 @@ class Study:
 
     @property
     def beside_page(self) -> list[str]:
-        """The files of its tables and figures, and its predictions."""
-        names = [name for product in self.products for name in product.files]
-        return [*(f"{self.place}/{name}" for name in names), self.predictions]
+        """The table that it always has, and its predictions."""
+        return [self.folder.csv(self.name, "accuracy_table"), self.predictions]
 
     @property
     def made_of(self) -> str:
@@ -227,11 +222,10 @@ class Study:
     def known(self) -> str:
         """A digest of the part of made_of that is known before training."""
         metric_modules = {registry.metric(metric.name).module for metric in self.facts.metrics}
-        modules = (*(product.module for product in self.products), *sorted(metric_modules))
+        modules = (*map(products.module_of, products.sections()), *sorted(metric_modules))
         code = fingerprint.of_script("report", *modules)
-        names = [product.name for product in self.products]
         runs = [*self.table.studies.get(self.name, []), *self.final_paths]
-        parts = [code, _templates(), repr(self.facts), names, self.missing, runs, self.config_part]
+        parts = [code, _templates(), repr(self.facts), self.missing, runs, self.config_part]
         return digest(json.dumps(parts, sort_keys=True))
 
     def _digest(self, file: str | Path) -> str | None:
@@ -240,27 +234,41 @@ class Study:
             return sha256(file) if Path(file).is_file() else None
         return self.folder.digests.of(file) if Path(file).is_file() else None
 
-    def write_made(self, made_of: str) -> None:
+    def write_made(self, made_of: str, products: Iterable[str]) -> None:
         """Write the record of what the files were made of, with their digests.
+
+        Files of an earlier record that are made no more are deleted.
 
         Args:
             made_of: self.made_of from before the metrics were loaded.
+            products: the names of the files of its tables and figures.
         """
-        names = [os.path.relpath(file, self.place) for file in self.files]
-        digests = {name: sha256(Path(self.place, name)) for name in names if name != MADE}
+        names = {*self._names, *products}
+        if (earlier := self._record()) is not None:
+            for name in earlier.files.keys() - names:
+                Path(self.place, name).unlink(missing_ok=True)
+        digests = {name: sha256(Path(self.place, name)) for name in sorted(names)}
         Record(made_of, digests, fingerprint.loaded()).write(f"{self.place}/{MADE}")
+
+    @property
+    def _names(self) -> set[str]:
+        """The names of its files, without that of their record."""
+        return {os.path.relpath(file, self.place) for file in self.files} - {MADE}
+
+    def _record(self) -> Record | None:
+        try:
+            return Record.read(f"{self.place}/{MADE}")
+        except (OSError, ValueError):
+            return None
 
     @property
     def is_outdated(self) -> bool:
         """Whether a file is missing, has changed, or was made of something else."""
-        try:
-            record = Record.read(f"{self.place}/{MADE}")
-        except (OSError, ValueError):
-            return True
-        names = {os.path.relpath(file, self.place) for file in self.files}
+        record = self._record()
         return (
-            not record.is_up_to_date(self.made_of)
-            or set(record.files) | {MADE} != names
+            record is None
+            or not record.is_up_to_date(self.made_of)
+            or not self._names <= record.files.keys()
             or record.damaged_file(self.place, self._digest) is not None
         )
 

@@ -20,7 +20,6 @@ from allcores_study.analysis.wording import (
     in_a_row,
     left_out,
     mark,
-    one_of,
     possible,
 )
 from allcores_study.config import grid
@@ -141,12 +140,12 @@ def sentences(
     """Return all sentences, those of lead() first.
 
     Args:
-        frames: name of a tidy CSV or table -> its frame.
-        names: products with sentences, in the order of these.
+        frames: name of a tidy CSV or table -> its frame; and the facts.
+        names: of the products, in the order of the page.
         facts: about the study.
         notes: on the data.
     """
-    found = {*frames["models_table"]["finding"]} if "models_table" in frames else set()
+    found = {*frames["models_table"]["finding"]}
     lines = [
         *lead(frames, facts),
         *(f"Please check: {note}." for note in notes),
@@ -154,9 +153,9 @@ def sentences(
         *of_conditions(frames["runs"], "speed_table" in frames),
     ]
     for name in names:
-        inputs = frames | {"facts": facts}
-        arguments = {key: inputs[key] for key in products.by_name()[name].inputs_of_sentences}  # type: ignore[union-attr]
-        lines += products.load(name).sentences(**arguments)
+        function = getattr(products.load(name), "sentences", None)
+        if function and (arguments := products.arguments_of(function, frames)):
+            lines += function(**arguments)
     return lines
 
 
@@ -167,16 +166,12 @@ def bottom_line(frames: dict[str, pd.DataFrame], facts: StudyFacts) -> Iterator[
     the score.
     """
     yield from _speeds(frames, facts)
-    if "models_table" in frames:
-        yield from _best_models(frames["models_table"], facts.metric)
-    elif "accuracy_table" in frames:
-        yield from _best_scores(frames["runs"], facts.metric)
+    yield from _best_models(frames["models_table"], facts.metric)
     if "sweep_table" in frames:
         yield from sweep.chosen(frames["sweep_table"])
 
 
 def _speeds(frames: dict[str, pd.DataFrame], facts: StudyFacts) -> Iterator[str]:
-    differences = frames.get("comparison_table")
     if "speed_table" not in frames:  # there is only one setup
         return
     for names, rows in by_model(frames["speed_table"]):
@@ -195,8 +190,8 @@ def _speeds(frames: dict[str, pd.DataFrame], facts: StudyFacts) -> Iterator[str]
         fastest = group.loc[group["samples_per_second"].idxmax()]
         efficient = group.loc[(group["samples_per_second"] / group["cores"]).idxmax()]
         cost = ""
-        if fastest.name != base.name and differences is not None:
-            cost = _cost(differences, fastest, facts)
+        if fastest.name != base.name:
+            cost = _cost(frames["accuracy_table"], fastest, facts)
         for_one = _for_one_run(fastest, base, group, left_out(rows, fastest))
         yield f"{names}: {for_one}{cost} {_for_many_runs(efficient, base, group)}"
 
@@ -271,47 +266,6 @@ def _interval(low: float, high: float, metric: Metric) -> str:
     return f" (95 % interval: {metric.interval(low, high)}{few})"
 
 
-def _best_scores(runs: pd.DataFrame, metric: Metric) -> Iterator[str]:
-    """Yield the best score of each model, and the schedules and setups that reach it."""
-    models = ["dataset", "model", "train_size"]
-    groups = runs[runs["score"].notna()].groupby(tidy.SETTINGS, sort=False)
-    rows = [
-        dict(zip(tidy.SETTINGS, settings, strict=True))
-        | {"score": group["score"].mean(), "interval": comparison.interval(group, metric)}
-        | {"repeats": frozenset(zip(group["split"], group["seed"], strict=True))}
-        for settings, group in groups
-    ]
-    if not rows:
-        return
-    table = pd.DataFrame(rows)
-    # Means over different sets of folds and seeds are not comparable. For each model, only the
-    # largest set counts, the first one if there are several.
-    sizes = table["repeats"].map(len)
-    table = table[sizes == sizes.groupby([table[name] for name in models]).transform("max")]
-    table = table[table["repeats"] == table.groupby(models)["repeats"].transform("first")]
-    shown = ["model", *tidy.varying(runs, ["dataset", "train_size"])]
-    listed = []
-    for _, group in table.groupby(models, sort=False):
-        best = group["score"].max() if metric.sign > 0 else group["score"].min()
-        ties = group[comparison.without_rounding(group["score"], best, metric) == 0]
-        first = ties.iloc[0]
-        setups = [_setup(row) for _, row in ties.iterrows()]
-        title, interval = style.title(shown, first[shown]), _interval(*first["interval"], metric)  # type: ignore[call-arg]
-        listed.append(f"{title} {metric.text(best, 1)}{interval}, with {one_of(setups)}")
-    title = (
-        f"The best {metric}"
-        if len(table) > len(listed)
-        else f"{str(metric)[0].upper()}{str(metric)[1:]}"
-    )
-    where = "test set" if (runs["split"] == "test").all() else "test folds"
-    yield f"{title} on the {where}: {'; '.join(listed)}."
-
-
-def _setup(row: pd.Series) -> str:
-    is_estimator = row["schedule"] == grid.NO_SCHEDULE.label
-    return style.setup_text(row) if is_estimator else f"{row['schedule']}, {style.setup_text(row)}"
-
-
 def _for_one_run(fastest: pd.Series, base: pd.Series, group: pd.DataFrame, others: str) -> str:
     """Return which setup is fastest for a single run.
 
@@ -366,11 +320,12 @@ def _doubt_of_many(group: pd.DataFrame) -> str:
     return ""
 
 
-def _cost(differences: pd.DataFrame, fastest: pd.Series, facts: StudyFacts) -> str:
+def _cost(scores: pd.DataFrame, fastest: pd.Series, facts: StudyFacts) -> str:
     """Return how the leading metric of the fastest setup differs from the baseline's."""
     metric = facts.metric
     columns = tidy.SPEED_SETTINGS
-    rows = differences[(differences[columns] == fastest[columns].to_numpy()).all(axis=1)]
+    rows = scores[(scores[columns] == fastest[columns].to_numpy()).all(axis=1)]
+    rows = rows[rows["pairs"].notna()]
     if rows.empty:
         return ""
     significant = rows[rows["finding"] == comparison.DIFFERS]

@@ -123,12 +123,6 @@ def in_a_row(values: Sequence[str]) -> str:
     return f"{comma_separated(others)} and {last}" if others else last
 
 
-def one_of(values: list[str], most: int = 3) -> str:
-    """Join equally good alternatives: "a, or b, or 3 others"."""
-    others = [f"{len(values) - most} others"] if len(values) > most + 1 else values[most:]
-    return ", or ".join([*values[:most], *others])
-
-
 def count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import time
 import traceback
@@ -17,7 +18,6 @@ import yaml
 from allcores.files import write_text
 from allcores_study.analysis import (
     collect,
-    head,
     methods,
     products,
     style,
@@ -29,14 +29,16 @@ from allcores_study.analysis.selection import SWEPT_COLUMN
 from allcores_study.analysis.study import VERDICT
 
 if TYPE_CHECKING:
-    from allcores_study.analysis.products import Product, StudyFacts
+    from allcores_study.analysis.products import StudyFacts
     from allcores_study.analysis.study import Study
     from allcores_study.analysis.wording import Number
 
 TEMPLATES = Path(__file__).parent / "templates"
-# The page opens with at most LEAD sentences and LEADING figures or tables. UNFOLDED further figures
+# The page opens with at most LEAD sentences and OPENING figures or tables. UNFOLDED further figures
 # are shown, the others are folded.
-LEAD, LEADING, UNFOLDED = 4, 3, 7
+LEAD, OPENING, UNFOLDED = 4, 3, 7
+SUFFIXES = {"table": ("csv",), "figure": ("png", "svg")}
+ALWAYS = ("accuracy_table", "models_table")  # also if all runs have diverged
 LONGEST = 300  # characters of the reason why a figure was not drawn
 # reStructuredText markup in captions -> HTML element.
 MARKUP = {r"``(.+?)``": "code", r"\*\*(.+?)\*\*": "b", r"\*(.+?)\*": "i"}
@@ -46,12 +48,15 @@ def write(
     study: Study,
     again: str,
     importance: Callable[[dict[str, Any]], pd.DataFrame],
-) -> None:
+) -> list[str]:
     """Write all files of a study: tidy CSVs, tables, figures, and a page that shows them.
 
     Args:
         again: the command that rebuilds all of this, for the page.
         importance: makes the tidy CSV of that name from the others; it loads trained models.
+
+    Returns:
+        The names of the files of tables and figures.
 
     Raises:
         ValueError: a result is damaged, or belongs to another run than the config's.
@@ -67,62 +72,74 @@ def write(
         frame.to_csv(study.tidy[name], index=False)
     frames = {name: tidy.read(path) for name, path in (study.tidy | study.csvs_of_other).items()}
     frames |= {"predictions": predictions, "datasets": datasets, "facts": study.facts}
-    for product in study.products:
-        if product.kind == "table":
-            frames[product.name] = _write_table(product, frames, folder)
-    for product in study.products:
-        if product.kind == "figure":
-            _write_figure(product, frames, folder)
-    sentences = _write_report(study, frames, again)
+    names = list(products.sections())
+    made = [
+        name
+        for kind, make in (("table", _write_table), ("figure", _write_figure))
+        for name in names
+        if products.kind_of(name) == kind and make(name, frames, folder)
+    ]
+    sentences = _write_report(study, frames, sorted(made, key=names.index), again)
     print(*sentences, sep="\n")
     (folder / VERDICT).write_text("".join(f"{sentence}\n" for sentence in sentences))
+    return [f"{name}.{suffix}" for name in made for suffix in SUFFIXES[products.kind_of(name)]]
 
 
-def _write_table(product: Product, frames: dict[str, Any], folder: Path) -> pd.DataFrame:
-    """Write a table as CSV, and return it as read from there."""
-    table = products.load(product.name).table(**{name: frames[name] for name in product.inputs})
-    file = folder / f"{product.name}.csv"
+def _write_table(name: str, frames: dict[str, Any], folder: Path) -> bool:
+    """Write a table as CSV, and add it to the frames, as it is read; False: nothing to show."""
+    function = products.load(name).table
+    arguments = products.arguments_of(function, frames)
+    table = function(**arguments) if arguments else None
+    if table is None or (table.empty and name not in ALWAYS):
+        return False
+    file = folder / f"{name}.csv"
     table.to_csv(file, index=False)
-    return tidy.read(file)
+    frames[name] = tidy.read(file)
+    return True
 
 
-def _write_figure(product: Product, frames: dict[str, Any], folder: Path) -> None:
-    """Write a figure as PNG and SVG; if it cannot be drawn, with the reason in its place."""
+def _write_figure(name: str, frames: dict[str, Any], folder: Path) -> bool:
+    """Write a figure as PNG and SVG, with the reason in its place if it fails; False: none."""
     began = time.perf_counter()
-    inputs = {name: frames[name] for name in product.inputs}
-    is_empty = next(iter(inputs.values())).empty
     try:
-        figure = style.empty() if is_empty else products.load(product.name).figure(**inputs)
+        function = products.load(name).figure
+        arguments = products.arguments_of(function, frames)
+        figure = function(**arguments) if arguments else None
+        if figure is None:
+            return False
+        style.save(figure, folder / name)
     except Exception as error:  # the rest of the report is worth reading
         traceback.print_exc()
-        figure = style.empty(f"not drawn: {type(error).__name__}: {error}"[:LONGEST])
-    style.save(figure, folder / product.name)
-    print(f"{time.perf_counter() - began:5.2f} s  {product.name}", flush=True)
+        reason = f"not drawn: {type(error).__name__}: {error}"[:LONGEST]
+        style.save(style.empty(reason), folder / name)
+    print(f"{time.perf_counter() - began:5.2f} s  {name}", flush=True)
+    return True
 
 
-def _write_report(study: Study, frames: dict[str, Any], again: str) -> list[str]:
+def _write_report(study: Study, frames: dict[str, Any], made: list[str], again: str) -> list[str]:
     """Write the page of a study, and return the sentences of the verdict.
 
     The figures must already exist as SVG.
 
     Args:
         frames: name of a tidy CSV or table -> its frame.
+        made: the names of the products, in the order of the page.
         again: the command that rebuilds all of this.
     """
     facts = study.facts
-    names = [product.name for product in study.products if product.inputs_of_sentences]
-    sentences = verdict.sentences(frames, names, facts, study.notes)
+    sentences = verdict.sentences(frames, made, facts, study.notes)
     lead = verdict.lead(frames, facts)[:LEAD]
-    blocks = _blocks(Path(study.place), frames, study.products, facts)
-    candidates = [block for block in blocks if block["leading"]]
-    leading = sorted(candidates, key=lambda block: block["leading"])[:LEADING]
+    blocks = _blocks(Path(study.place), frames, made, facts)
+    ranks = {name: rank for rank, name in enumerate(products.LEADING)}
+    leading = [block for block in blocks if block["name"] in ranks]
+    leading = sorted(leading, key=lambda block: ranks[block["name"]])[:OPENING]
     others = [block for block in blocks if block not in leading]
     figures = [block for block in others if "svg" in block]
     for block in figures[UNFOLDED:]:
         block["is_folded"] = True
     page = page_of(
         title=facts.study,
-        head=head.facts(frames["runs"], frames["candidates"], frames["missing"], study.infos),
+        line=methods.line(frames["runs"], study.infos),
         lead=list(map(_in_html, lead)),
         details=list(map(_in_html, sentences[len(lead) :])),
         leading=leading,
@@ -132,7 +149,6 @@ def _write_report(study: Study, frames: dict[str, Any], again: str) -> list[str]
         ],
         methods=methods.table(frames, study.runs, facts, study.infos),
         config=yaml.safe_dump(study.config_part, sort_keys=False),
-        citation=methods.bibtex(frames, study.runs),
         again=again,
     )
     write_text(study.page, page)
@@ -141,9 +157,9 @@ def _write_report(study: Study, frames: dict[str, Any], again: str) -> list[str]
 
 def _section_names(leading: list[dict[str, Any]], others: list[dict[str, Any]]) -> list[str]:
     """Return the sections of the other blocks, that of the first leading block first."""
-    names = {block["section"] for block in others}
+    names = [block["section"] for block in others]
     first = [block["section"] for block in leading[:1] if block["section"] in names]
-    return list(dict.fromkeys([*first, *sorted(names)]))
+    return list(dict.fromkeys([*first, *names]))
 
 
 def _in_html(sentence: str) -> str:
@@ -151,48 +167,55 @@ def _in_html(sentence: str) -> str:
 
 
 def _blocks(
-    folder: Path, frames: dict[str, Any], study_products: list[Product], facts: StudyFacts
+    folder: Path, frames: dict[str, Any], made: list[str], facts: StudyFacts
 ) -> list[dict[str, Any]]:
     """Return the blocks of the page: figures with their tables, and tables without a figure."""
     sheets = {
-        product.name: sheet(product, frames[product.name], facts)
-        for product in study_products
-        if product.kind == "table" and len(frames[product.name])
+        name: sheet(name, frames[name], facts)
+        for name in made
+        if products.kind_of(name) == "table" and len(frames[name])
     }
-    blocks, shown = [], set()
-    for product in study_products:
-        if product.kind == "figure":
-            names = {product.name.replace("_figure", "_table"), *product.inputs} & sheets.keys()
-            drawing = _inline((folder / f"{product.name}.svg").read_text(), product.name)
-            tables = [sheets[name] for name in sorted(names)]
-            blocks.append(described(product, facts) | {"svg": drawing, "tables": tables})
-            shown |= names
-    alone = [sheet for name, sheet in sheets.items() if name not in shown]
-    return sorted([*blocks, *alone], key=lambda block: block["order"])
+    blocks = [block for name in made if (block := _block(name, folder, sheets, facts))]
+    shown = {table["name"] for block in blocks for table in block.get("tables", ())}
+    return [block for block in blocks if block["name"] not in shown]
 
 
-def described(product: Product, facts: StudyFacts) -> dict[str, Any]:
+def _block(
+    name: str, folder: Path, sheets: dict[str, dict[str, Any]], facts: StudyFacts
+) -> dict[str, Any] | None:
+    if products.kind_of(name) == "table":
+        return sheets.get(name)
+    drawn_from = inspect.signature(products.load(name).figure).parameters
+    tables = {name.replace("_figure", "_table"), *drawn_from} & sheets.keys()
+    drawing = _inline((folder / f"{name}.svg").read_text(), name)
+    beside = {"svg": drawing, "tables": [sheets[table] for table in sorted(tables)]}
+    return described(name, facts) | beside
+
+
+def described(name: str, facts: StudyFacts) -> dict[str, Any]:
     """Return the title, section and caption of a product, for the page."""
-    plain = facts.filled(product.caption)
+    module = products.load(name)
+    plain = facts.filled(" ".join(module.CAPTION.split()))
     caption = escape(plain[0].upper() + plain[1:], quote=False)
     for markup, tag in MARKUP.items():
         caption = re.sub(markup, rf"<{tag}>\1</{tag}>", caption)
-    keys = ("name", "title", "section", "order", "leading")
-    return {key: getattr(product, key) for key in keys} | {"caption": caption}
+    section = facts.filled(products.sections()[name])
+    title = facts.filled(module.TITLE)
+    return {"name": name, "title": title, "section": section, "caption": caption}
 
 
-def sheet(product: Product, frame: pd.DataFrame, facts: StudyFacts) -> dict[str, Any]:
+def sheet(name: str, frame: pd.DataFrame, facts: StudyFacts) -> dict[str, Any]:
     """Return the argument of the template's macro `sheet`: a table with its title and caption."""
-    module = products.load(product.name)
+    module = products.load(name)
     compared = getattr(module, "COMPARED", None)
     if compared:
         compared += tuple(metric.name for metric in facts.metrics)
-        swept = [name for name in frame if name.startswith(SWEPT_COLUMN)]
+        swept = [column for column in frame if column.startswith(SWEPT_COLUMN)]
         compared += tuple(tidy.varying(frame, swept))
     own, others = getattr(module, "NUMBERS", {}), getattr(module, "OTHERS", wording.OTHERS)
     formats = wording.formats(frame, facts.metrics, own, others)
     titles = {metric.name: metric.title for metric in facts.metrics}
-    return described(product, facts) | cells(frame, formats, compared, titles)
+    return described(name, facts) | cells(frame, formats, compared, titles)
 
 
 def cells(

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import threadpoolctl
 
-from allcores_study.analysis import comparison, metrics, products, tidy
+from allcores_study.analysis import comparison, metrics, tidy
 from allcores_study.analysis.tables import models
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from allcores_study.serving.predictor import Predictor
 
 NAME = "importance"  # of the frame, and of its column
+LEAST_COLUMNS, MOST_COLUMNS = 2, 100  # of a table that is shuffled
 # At most: models of a dataset, runs of each, samples of a run, and how often a column is shuffled.
 MODELS, RUNS, SAMPLES, REPEATS = 2, 5, 1000, 5
 # Of a dataset with many columns and runs, less, because large forests predict slowly: at most this
@@ -38,9 +39,8 @@ def of_best(study: Study, frames: dict[str, Any]) -> pd.DataFrame:
     Args:
         frames: from analysis.collect.of_study().
     """
-    is_shown = any(NAME in product.inputs for product in study.products)
-    rows = list(_rows(study, frames)) if is_shown else []
-    return pd.DataFrame(rows, columns=[*comparison.TRAINED, *tidy.REPEAT, "column", NAME])
+    names = [*comparison.TRAINED, *tidy.REPEAT, "column", NAME]
+    return pd.DataFrame(_rows(study, frames), columns=names)
 
 
 def _rows(study: Study, frames: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -54,7 +54,7 @@ def _rows(study: Study, frames: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for label, runs in chosen.groupby("dataset", sort=False):
         dataset = frames["datasets"].get(label)
         columns = len(places_of(dataset)) if dataset else 0
-        if not products.LEAST_COLUMNS <= columns <= products.MOST_COLUMNS:
+        if not LEAST_COLUMNS <= columns <= MOST_COLUMNS:
             continue
         repeats, most = effort(columns, len(runs))
         for _, row in runs.iterrows():

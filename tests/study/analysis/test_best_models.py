@@ -81,11 +81,15 @@ def test_seeds_with_the_same_folds_are_no_further_evidence():
     assert not any("same folds" in said for said in verdict.of_conditions(again))
 
 
+def tables(frame):
+    names = ("models_table", "accuracy_table")
+    return {name: products.load(name).table(frame, FACTS) for name in names}
+
+
 def test_it_is_known_how_large_a_difference_is_possible():
     made_runs = [made("serial", 1, fold, 0.8, 9.0) for fold in range(4)]
     made_runs += [made("ddp", 2, fold, 0.8 + 0.01 * fold - 0.01, 5.0) for fold in range(4)]
-    compared = products.load("comparison_table").table(runs_of(made_runs), FACTS)
-    (row,) = compared.to_dict("records")
+    _, row = products.load("accuracy_table").table(runs_of(made_runs), FACTS).to_dict("records")
     assert (row["p_corrected"], row["at_most"]) == pytest.approx((0.559, 0.029), abs=5e-4)
 
 
@@ -134,11 +138,11 @@ def test_a_wide_interval_is_reported_with_its_reason():
 
 def test_methods_say_how_models_were_compared():
     frame = runs(["best", "near", "far"])
-    facts = dict(methods._comparison({"models_table": table(frame)}, FACTS))
+    facts = dict(methods._comparison(tables(frame), FACTS))
     assert facts[f"{FACTS.metric} compared"] == "each model and schedule with the best one"
     assert "Nadeau and Bengio" in facts["test"] and "Holm" in facts["correction"]
     assert facts["intervals"].endswith("on a logit scale")
-    assert not [*methods._comparison({"models_table": table(runs(["best"]))}, FACTS)]
+    assert not [*methods._comparison(tables(runs(["best"])), FACTS)]
 
 
 @pytest.mark.parametrize("note", ["", "contended"])

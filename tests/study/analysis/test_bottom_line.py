@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from test_best_models import SCORES, said, table
 from test_best_models import runs as runs_of_models
 from test_tables import FACTS, RUNS, made, runs_of
-from test_verdict import compared, packed, read_back, said_first, speeds, with_threads
+from test_verdict import compared, frames_of, packed, read_back, said_first, speeds, with_threads
 
 from allcores_study.analysis import comparison, methods, products, style, tidy, verdict, wording
 
@@ -80,7 +80,7 @@ def test_the_fastest_of_the_table_is_named(drawn):
     speed_table = read_back(
         products.load("speed_table").table(runs_of(metrics), tidy.epochs(metrics), FACTS)
     )
-    text = " ".join(verdict.bottom_line({"speed_table": speed_table}, FACTS))
+    text = " ".join(verdict._speeds(frames_of(metrics) | {"speed_table": speed_table}, FACTS))
     assert "  " not in text
     top = speed_table.loc[speed_table["speedup"].fillna(0).idxmax()]
     if top["speedup"] > 1 and "speeds are not compared" not in text:
@@ -95,7 +95,7 @@ def test_setups_that_mix_conditions_are_not_compared():
     rows = speeds(mixed)
     assert list(rows["note"]) == ["other conditions"] * 2
     assert rows["speedup"].isna().all()
-    (sentence,) = verdict.bottom_line({"speed_table": read_back(rows)}, FACTS)
+    (sentence,) = verdict._speeds({"speed_table": read_back(rows)}, FACTS)
     assert sentence.startswith("mlp: speeds are not compared, because the setups were timed under")
 
 
@@ -128,8 +128,7 @@ def test_a_difference_that_no_score_has_is_not_called_possible():
     metric = FACTS.metric
     assert wording.possible(4.321, metric) == "the runs are too few to say how much it may differ"
     assert wording.possible(0.032, metric) == "the 95 % interval reaches 3.2 points"
-    frames = {"comparison_table": compared(RUNS)}
-    assert frames["comparison_table"]["at_most"].iloc[0] > 0.5
+    assert compared(RUNS)["at_most"].iloc[0] > 0.5
     assert "points is possible" not in said_first(RUNS)[0]
 
 
@@ -196,14 +195,8 @@ def test_models_of_different_precisions_are_named():
 def test_a_row_of_other_conditions_is_no_proof_of_noise():
     other = [made("ddp", 1, fold, 0.8, 2.0) for fold in range(2)]
     rows = [*map(packed, RUNS), *other]
-    (sentence,) = verdict.bottom_line({"speed_table": read_back(speeds(rows))}, FACTS)
+    (sentence,) = verdict._speeds(frames_of(rows), FACTS)
     assert "(timed under other conditions and left out: ddp)" in sentence
-
-
-def test_setups_are_compared_on_the_same_folds():
-    rows = runs_of([made("serial", 1, 0, 0.5, 9.0), made("ddp", 2, 1, 0.9, 9.0)])
-    (sentence,) = verdict._best_scores(rows, FACTS.metric)
-    assert "50.0%" in sentence and "90.0%" not in sentence
 
 
 def test_a_score_that_is_not_defined_has_not_diverged():

@@ -39,7 +39,7 @@ def test_a_page_fits_a_phone_and_paper(tmp_path):
     table = described | {"name": "t", "order": 1, "leading": 0} | writing.cells(frame, {})
     figure = table | {"name": "f", "svg": "<svg width='300' height='9'/>", "tables": [table]}
     facts = [("precision, memory format, and more", f"{name}{name}"), ("machine", 9 * "a word ")]
-    page = writing.page_of(title="t", head=facts, methods=facts, leading=[table, figure])
+    page = writing.page_of(title="t", line="l", methods=facts, leading=[table, figure])
     found = measured(page, tmp_path / "page.html", 500)
     assert found["page"] <= 500
     assert found["align"] == "top", "a fact stands beside the first line of its name"

@@ -1,6 +1,6 @@
 """Tables and figures: what each file says of itself, and that adding one is adding a file."""
 
-from collections import Counter, defaultdict
+import inspect
 
 import pytest
 from project import copy
@@ -10,50 +10,29 @@ from allcores_study.analysis import products, study
 FACTS = products.StudyFacts(study="s", baseline="serial", target=0.5, references=())
 
 
-@pytest.mark.parametrize("product", products.by_name().values(), ids=products.by_name())
-def test_a_product_says_what_it_is_and_is_made_from_what_there_is(product):
-    assert product.title
-    assert len(FACTS.filled(product.caption).split()) > 8, "a caption is a sentence"
-    assert product.when in {None, *products.CONDITIONS}
-    assert product.section in ("{metric}", "data", "speed", "training")
-    tables = {
-        name for name, known_product in products.by_name().items() if known_product.kind == "table"
-    }
-    assert product.inputs
-    for name in (*product.inputs, *(product.inputs_of_sentences or ())):
-        assert name.removeprefix(study.OTHER) in tables | {
-            *study.TIDY,
-            *("predictions", "datasets", "facts"),
-        }
-    module = products.load(product.name)
-    assert callable(getattr(module, product.kind))
+@pytest.mark.parametrize("name", products.sections())
+def test_a_product_says_what_it_is_and_is_made_from_what_there_is(name):
+    module, kind = products.load(name), products.kind_of(name)
+    assert module.TITLE
+    assert len(FACTS.filled(module.CAPTION).split()) > 8, "a caption is a sentence"
+    names = list(products.sections())
+    for function in filter(None, (getattr(module, kind), getattr(module, "sentences", None))):
+        for argument in inspect.signature(function).parameters:
+            own = argument.removeprefix(study.OTHER)
+            assert own in {*study.TIDY, *names, "predictions", "datasets", "facts"}
+            if own in names and kind == "table" and function.__name__ == "table":
+                assert names.index(own) < names.index(name), "it is made before"
 
 
-# Condition -> another one that is met where it is.
-IMPLIED = defaultdict(tuple) | {"references": ("timed",), "several_setups": ("timed",)}
-
-
-def test_a_table_that_is_drawn_or_spoken_of_comes_with_its_figure():
-    """Else a rule would ask for a table that no study of that kind has."""
-    for product in products.by_name().values():
-        for name in (*product.inputs, *(product.inputs_of_sentences or ())):
-            if name in products.by_name():
-                assert products.by_name()[name].when in (None, product.when, *IMPLIED[product.when])
-
-
-def test_their_places_in_the_report_are_different():
-    orders = [product.order for product in products.by_name().values()]
-    assert orders == sorted(orders)
-    counts = Counter(orders)
-    assert [name for name, product in products.by_name().items() if counts[product.order] > 1] == []
+def test_all_are_listed_and_there():
+    assert products.LAST not in products.sections().values()
+    assert {*products.LEADING} <= products.sections().keys()
 
 
 MINE = """
 from allcores_study.analysis import style
 
 TITLE = "memory"
-SECTION = "training"
-ORDER = 25
 CAPTION = "Peak memory of each run of the study {study}, in the order in which they are listed."
 
 

@@ -6,7 +6,6 @@ import pandas as pd
 import pytest
 from test_tables import FACTS
 
-from allcores_study.analysis import products
 from allcores_study.analysis.tables import published
 from allcores_study.config import checks
 
@@ -17,7 +16,8 @@ FACTS = dataclasses.replace(FACTS, references=(THERE, TIMED))
 
 def runs(scores):
     settings = {"dataset": "d", "schedule": "cosine", "strategy": "serial", "nodes": 1}
-    settings |= {"workers": 1, "threads": 1, "train_size": "all", "seed": 0}
+    settings |= {"workers": 1, "threads": 1, "train_size": "all", "seed": 0, "servers": 0}
+    settings |= {"training_seconds": 6.0, "epochs": 3, "cores": 1}
     frames = [
         {"model": model, "split": f"fold {fold} of 2", "score": score} | settings
         for model, of_folds in scores.items()
@@ -27,18 +27,14 @@ def runs(scores):
 
 
 def test_a_published_score_stands_beside_the_mean_here():
-    (row,) = published.table(runs({"mlp": [0.85, 0.87], "lenet": [1, 1]}), FACTS).to_dict("records")
-    assert row["published_by"] == "somebody"
-    assert (row["score"], row["difference"]) == (pytest.approx(0.86), pytest.approx(-0.04))
+    table = published.table(runs({"mlp": [0.85, 0.87], "lenet": [1, 1]}), FACTS)
+    score, time, row = table.to_dict("records")
+    assert (score["source"], score["score"]) == ("somebody, published elsewhere", 0.9)
+    assert (time["source"], time["seconds_per_1000"]) == ("a cluster, published elsewhere", 2)
+    assert (row["source"], row["score"]) == ("cosine, serial", pytest.approx(0.86))
     assert row["low_95"] < 0.86 < row["high_95"]
-    assert published.table(runs({"lenet": [1, 1]}), FACTS).empty
-
-
-def test_times_and_scores_make_tables_of_their_own():
-    of_scores, of_times = ({"references": [found]} for found in (THERE, TIMED))
-    names = "references", "published_scores"
-    assert [products.CONDITIONS[name]({}, of_scores) for name in names] == [False, True]
-    assert [products.CONDITIONS[name]({}, of_times) for name in names] == [True, False]
+    assert row["seconds_per_1000"] == pytest.approx(1000 * 6 / 30)
+    assert published.table(runs({"lenet": [1, 1]}), FACTS) is None
 
 
 def test_a_reference_has_a_time_or_a_score():

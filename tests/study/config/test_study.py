@@ -5,7 +5,6 @@ import json
 import pytest
 import yaml
 
-from allcores_study.analysis import products
 from allcores_study.analysis.study import Study
 from allcores_study.config import grid, registry, settings, sweeps
 from allcores_study.config.run import Run
@@ -54,35 +53,6 @@ def test_cores_are_workers_and_servers_or_threads():
         ("parameter_server", 1, 2, 1, 1),
         ("accelerator", 1, 1, 0, 1),
     ]
-
-
-def test_a_study_ends_with_what_it_asks_for():
-    def of(**keys):
-        asked = {"datasets": ["digits"], "folds": 3, "models": ["lenet"]} | keys
-        config = settings.with_defaults({"models": {"lenet": {}}, "studies": {"s": asked}})
-        return {product.name for product in products.of_study(config, "s")}
-
-    least = of()
-    assert {"accuracy_table", "comparison_table", "loss_figure"} <= least
-    assert not {"speed_table", "phases_figure", "utilisation_figure"} & least, "of one setup"
-    assert of(curves=False) == least
-    assert {"learning_curve_figure", "target_table"} <= of(curves=True, target_accuracy=0.9) - least
-    assert {"size_table", "size_figure"} <= of(train_sizes=[10, 20]) - least
-    timed = {"speed_table", "phases_figure", "utilisation_figure", "speedup_figure"}
-    assert timed <= of(strategies=["serial", "ddp"]) - least
-    assert {"staleness_figure"} <= of(strategies=["serial", "hogwild"]) - least
-    assert {"packing_table", "packing_figure"} <= of(against="other") - least
-    assert {"elapsed_table", "elapsed_figure"} <= of(references=[{"seconds": 1}]) - least
-
-
-def test_a_verdict_waits_only_for_what_it_speaks_of():
-    asked = {"datasets": ["digits"], "folds": 3, "models": ["lenet"], "strategies": ["hogwild"]}
-    of_study = products.of_study(
-        settings.with_defaults({"models": {"lenet": {}}, "studies": {"s": asked}}), "s"
-    )
-    names = [product.name for product in of_study if product.inputs_of_sentences]
-    assert {"accuracy_table", "staleness_figure"} <= {*names}
-    assert not {"phases_figure", "packing_table"} & {*names}
 
 
 def test_repeats_of_an_exclusive_cell_lie_far_apart():

@@ -14,8 +14,8 @@ from test_multilabel import FRAME as LABELLED
 from test_multilabel import LABELS
 from test_several_numbers import FRAME, TARGETS, standardised
 
-from allcores_study.analysis import collect, metrics, products
-from allcores_study.config import checks, component, grid, registry, settings, sweeps
+from allcores_study.analysis import collect, metrics
+from allcores_study.config import checks, component, grid, registry, sweeps
 from allcores_study.config.run import Entry
 from allcores_study.data import storage
 from allcores_study.planning import trials
@@ -192,16 +192,6 @@ def test_an_estimator_is_trained_once_by_one_process():
     assert len(grid.expand(CONFIG).of("first")) == 2 + 2 * 2 * 3
     assert type(of_forest[0]).from_json(of_forest[0].to_json()) == of_forest[0]
     assert not checks.findings(CONFIG)
-
-
-def test_a_study_of_estimators_has_no_figures_of_epochs():
-    config = {"models": CONFIG["models"], "studies": {}}
-    for models, expected in ((["forest"], set()), (["mlp", "forest"], {"loss", "phases"})):
-        config["studies"]["one"] = {"datasets": ["breast_cancer"], "folds": 2, "models": models}
-        config["studies"]["one"]["threads_per_worker"] = [1, 2]
-        whole = settings.with_defaults(config)
-        names = {product.name for product in products.of_study(whole, "one")}
-        assert names & {"loss_figure", "phases_figure"} == {f"{name}_figure" for name in expected}
 
 
 def test_none_in_a_list_of_values_is_swept_over():

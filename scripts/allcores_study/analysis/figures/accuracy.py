@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from allcores_study.analysis.products import StudyFacts
 
 TITLE = "{metric}"
-SECTION = "{metric}"
-ORDER = 46
-LEADING = 4
 CAPTION = """
 {metric} on the test folds, the best at the top. Faint dots: single runs (folds and seeds). Large
 dot: their mean. Bar: its 95 % interval, corrected for folds that share training samples. Colour:

@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from allcores_study.analysis.products import StudyFacts
 
 TITLE = "which columns matter"
-SECTION = "{metric}"
-WHEN = "several_columns"
-ORDER = 71
 CAPTION = """
 Permutation importance of the columns of the data for the two best models: how much worse {metric}
 on the test folds is after the values of a column were shuffled among the samples. Faint dots:
@@ -34,8 +31,6 @@ def figure(
     runs: pd.DataFrame, importance: pd.DataFrame, columns_table: pd.DataFrame, facts: StudyFacts
 ) -> Figure:
     """Draw one panel per dataset and model, with a row per column."""
-    if importance.empty:
-        return style.empty("no run with its data could be loaded")
     of_datasets = columns_table.groupby("dataset", sort=False)
     order = {name: rows["column"].unique()[:MOST_ROWS] for name, rows in of_datasets}
     size: dict[str, Any] = {"width": 5.2, "height": 1.2 + 0.27 * max(map(len, order.values()))}

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from allcores_study.analysis.products import StudyFacts
 
 TITLE = "confusion matrix"
-SECTION = "{metric}"
-WHEN = "classes"
-ORDER = 64
 CAPTION = """
 Confusion matrices on the test folds. Each row shows how the samples of one class were classified,
 in per cent. Samples are pooled over folds, seeds and schedules of the strategy ``{baseline}``. Of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from allcores_study.analysis import style
-from allcores_study.analysis.tables.elapsed import of_times
+from allcores_study.analysis.tables.published import of_times
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -15,10 +15,6 @@ if TYPE_CHECKING:
     from allcores_study.analysis.products import StudyFacts
 
 TITLE = "elapsed time"
-SECTION = "speed"
-WHEN = "references"
-ORDER = 31
-LEADING = 2
 CAPTION = """
 Training time per 1,000 samples by number of cores, both axes logarithmic. Dashed line: ideal
 scaling from the run with the fewest cores. Hollow squares and dotted lines: published times. In a
@@ -26,8 +22,10 @@ short run, start-up and first batches weigh more.
 """
 
 
-def figure(speed_table: pd.DataFrame, facts: StudyFacts) -> Figure:
+def figure(speed_table: pd.DataFrame, facts: StudyFacts) -> Figure | None:
     """Draw one panel per model, both axes logarithmic; hollow grey marks are published times."""
+    if not of_times(facts.references):
+        return None
     speeds = speed_table.assign(per_1000=1000 * speed_table["seconds"] / speed_table["samples"])
     colours = style.strategies(speeds["strategy"])
     figure, panels = style.panels_of(speeds, width=4.6, height=3.8)

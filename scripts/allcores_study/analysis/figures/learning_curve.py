@@ -13,9 +13,6 @@ if TYPE_CHECKING:
     from allcores_study.analysis.products import StudyFacts
 
 TITLE = "{curve} by epoch and time"
-SECTION = "{metric}"
-WHEN = "curves"
-ORDER = 61
 CAPTION = """
 {curve} on the test folds by epoch and by training time, without evaluation. Line: the mean over
 folds and seeds. Band: their range. Colour: the strategy. Line style: the number of workers.
@@ -24,8 +21,10 @@ folds and seeds. Band: their range. Colour: the strategy. Line style: the number
 AXES = {"epoch": "epoch", "elapsed": "training time (s)"}
 
 
-def figure(epochs: pd.DataFrame, facts: StudyFacts) -> Figure:
+def figure(epochs: pd.DataFrame, facts: StudyFacts) -> Figure | None:
     """Draw two panels per dataset, model and schedule: the mean of repeats, the range as a band."""
+    if (epochs[facts.curve.name].notna() & (epochs["epoch"] == 1)).sum() == 0:
+        return None  # only the last epoch was scored
     epochs = tidy.with_elapsed(epochs)
     colours = style.strategies(epochs["strategy"])
     workers = sorted(epochs["workers"].unique())

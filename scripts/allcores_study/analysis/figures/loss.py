@@ -11,10 +11,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TITLE = "training loss"
-SECTION = "training"
-WHEN = "networks"
-ORDER = 23
-LEADING = 8
 CAPTION = """
 Training loss by training time, without evaluation. Markers: the mean over folds and seeds, one per
 epoch. Band: their range. Colour: the strategy. Line style: its schedules, workers and threads.

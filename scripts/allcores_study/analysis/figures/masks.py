@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     from allcores_study.data.storage import Dataset
 
 TITLE = "the best and the worst masks"
-SECTION = "{metric}"
-WHEN = "pixels"
-ORDER = 53
-LEADING = 6
 CAPTION = """
 Test images with their masks. From top to bottom: the image, if it has one channel or three; the
 true mask; the predicted mask. For each model trained with ``{baseline}``, the two best and the two
@@ -34,8 +30,12 @@ white pixels have none.
 COLOURS = 20
 
 
-def figure(predictions: pd.DataFrame, datasets: dict[str, Dataset], facts: StudyFacts) -> Figure:
+def figure(
+    predictions: pd.DataFrame, datasets: dict[str, Dataset], facts: StudyFacts
+) -> Figure | None:
     """Draw a panel for each shown sample: its image, the true mask, the predicted mask."""
+    if "shape" not in predictions:
+        return None
     inputs = {name: data.inputs for name, data in datasets.items() if data.shape[0] in (1, 3)}
     height = 6.2 if inputs else 4.4
     figure, panels = style.panels_of_samples(predictions, facts.baseline, height)

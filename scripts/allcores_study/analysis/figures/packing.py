@@ -12,10 +12,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TITLE = "packed or one after the other"
-SECTION = "speed"
-WHEN = "against"
-ORDER = 11
-LEADING = 1
 CAPTION = """
 Busy cores over time. Upper panel: one run after the other. Lower panel: the same runs packed onto
 the cores. The CPU time of all runs counts, with start-up and evaluation; pauses between invocations

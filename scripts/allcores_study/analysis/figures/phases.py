@@ -13,10 +13,9 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
+    from allcores_study.analysis.products import StudyFacts
+
 TITLE = "where the time goes"
-SECTION = "speed"
-WHEN = "timed_networks"
-ORDER = 22
 CAPTION = """
 Time of an epoch by phase, on the first worker. Bars: median seconds per phase, without the first
 epoch, which is warm-up. *wait*: time until other workers are ready. If a strategy hides part of its
@@ -27,8 +26,10 @@ communication behind computation, only the rest is shown as *communicate*.
 IN_A_STEP = ["data", "compute", "wait", "update"]
 
 
-def figure(epochs: pd.DataFrame) -> Figure:
+def figure(epochs: pd.DataFrame, facts: StudyFacts) -> Figure | None:
     """Draw one panel per dataset and model: a bar per setup, with median seconds per epoch."""
+    if not facts.compares_speeds(epochs):
+        return None
     phases = [name for name in epochs if name.endswith("_seconds")]
     others = [name for name in phases if name.removesuffix("_seconds") not in IN_A_STEP]
     phases = [f"{name}_seconds" for name in IN_A_STEP if f"{name}_seconds" in phases] + others

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from allcores_study.analysis.products import StudyFacts
 
 TITLE = "how good are the probabilities?"
-SECTION = "{metric}"
-WHEN = "classes"
-ORDER = 65
 CAPTION = """
 Quality of the predicted probabilities on the test folds, with the strategy ``{baseline}``. Left:
 ROC curves. Middle: precision-recall curves. Thick lines: the mean over runs at each rate. Thin
@@ -40,8 +37,10 @@ MOST_CLASSES = 6  # with more, only the mean over classes is drawn
 PARTS = 10
 
 
-def figure(predictions: pd.DataFrame, classes: pd.DataFrame, facts: StudyFacts) -> Figure:
+def figure(predictions: pd.DataFrame, classes: pd.DataFrame, facts: StudyFacts) -> Figure | None:
     """Draw three panels per dataset and model: ROC, precision against recall, reliability."""
+    if classes.empty:
+        return None
     rows = predictions[predictions["strategy"] == facts.baseline]
     ones = pd.Series(1, rows.index)
     pooled = tidy.of_first_and_best(rows, rows["true"] == rows["predicted"], ones)

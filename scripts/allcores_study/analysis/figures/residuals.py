@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from allcores_study.analysis.products import StudyFacts
 
 TITLE = "predicted and true"
-SECTION = "{metric}"
-WHEN = "numbers"
-ORDER = 66
 CAPTION = """
 Predicted and true values on the test folds. Dots: the samples of all folds, seeds and schedules of
 the strategy ``{baseline}``. On the diagonal, the two values are equal. *RMSE*: the root of the mean
@@ -25,8 +22,10 @@ squared residual over all dots.
 """
 
 
-def figure(predictions: pd.DataFrame, facts: StudyFacts) -> Figure:
+def figure(predictions: pd.DataFrame, facts: StudyFacts) -> Figure | None:
     """Draw one panel per dataset, model and predicted number."""
+    if facts.targets != "numbers":
+        return None
     pooled = predictions[predictions["strategy"] == facts.baseline]
     if "output" in pooled:
         pooled = pooled.explode(["true", "predicted", "output"]).astype(

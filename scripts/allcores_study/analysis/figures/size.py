@@ -12,9 +12,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TITLE = "epoch time by training-set size"
-SECTION = "speed"
-WHEN = "several_sizes"
-ORDER = 51
 CAPTION = """
 Epoch time by number of training samples. Marks: the median epoch of each run, without the first
 one, which is warm-up. Lines: the least-squares fit of each setup.

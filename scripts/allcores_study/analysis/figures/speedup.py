@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from allcores_study.analysis import style
+from allcores_study.analysis import products, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -15,10 +15,6 @@ if TYPE_CHECKING:
     from allcores_study.analysis.products import StudyFacts
 
 TITLE = "speedup"
-SECTION = "speed"
-WHEN = "several_setups"
-ORDER = 21
-LEADING = 3
 CAPTION = """
 Speedup of each setup, by samples per second after the first epoch. **Baseline: {base}.** Marks: the
 median over runs. Bars: from the slowest to the fastest run. Dashed line: ideal scaling, or the
@@ -29,12 +25,14 @@ shared with others, or other conditions.
 LABELLED = 6  # with more points in a panel, labels would overlap
 
 
-def figure(speed_table: pd.DataFrame, facts: StudyFacts) -> Figure:
+def figure(speed_table: pd.DataFrame, facts: StudyFacts) -> Figure | None:
     """Draw one panel per dataset and model, with bars from the slowest to the fastest run.
 
     Each strategy is a line if there are few of them on several numbers of cores; otherwise each
     setup is a row.
     """
+    if not products.has_several_setups(speed_table):
+        return None
     counts = speed_table.groupby("strategy")["cores"].nunique()
     draw = _lines if counts.max() > 1 and len(counts) <= LABELLED else _rows
     figure = draw(speed_table, f"speedup over {facts.baseline}")

@@ -13,9 +13,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 TITLE = "staleness"
-SECTION = "training"
-WHEN = "asynchronous"
-ORDER = 70
 CAPTION = """
 Staleness of an update: how many updates others made after the weights were read and before the
 update computed from them was applied. Marks: the share of each staleness among all updates of a

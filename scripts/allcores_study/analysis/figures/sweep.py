@@ -19,10 +19,6 @@ if TYPE_CHECKING:
     from allcores_study.analysis.products import StudyFacts
 
 TITLE = "{metric} against swept values"
-SECTION = "{metric}"
-WHEN = "swept"
-ORDER = 58
-LEADING = 2
 # The axis is logarithmic if the largest value is at least this many times the smallest.
 WIDE = 20
 MOST_TICKS, MOST_LETTERS = 5, 30  # of labels side by side

@@ -13,10 +13,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from allcores_study.analysis.products import StudyFacts
+
 TITLE = "CPU utilisation"
-SECTION = "training"
-WHEN = "timed_whole"
-ORDER = 24
 CAPTION = """
 Busy cores over time, coloured by strategy. The CPU time of the study's runs counts, with start-up
 and evaluation, without the runs of inner folds. Pauses between invocations of snakemake are cut
@@ -26,8 +25,10 @@ out. Solid line: the mean. Dashed line: the cores that could be used.
 BINS = 240
 
 
-def figure(runs: pd.DataFrame, utilisation: pd.DataFrame) -> Figure:
+def figure(runs: pd.DataFrame, utilisation: pd.DataFrame, facts: StudyFacts) -> Figure | None:
     """Draw busy cores over time, stacked by strategy, and their mean."""
+    if facts.selects or not facts.compares_speeds(runs):
+        return None
     figure, (panel,) = style.panels(1, width=8.5, height=3)
     draw(panel, runs, utilisation)
     panel.set_xlabel("time since the first run began (min)")

@@ -13,9 +13,6 @@ if TYPE_CHECKING:
     from allcores_study.analysis.products import StudyFacts
 
 TITLE = "which columns matter"
-SECTION = "{metric}"
-WHEN = "several_columns"
-ORDER = 72
 CAPTION = """
 Permutation importance of each column of the data for the two best models, by scikit-learn: how much
 worse {metric} on the test folds is after the values of the column were shuffled among the samples.

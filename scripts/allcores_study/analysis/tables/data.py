@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from allcores_study.data.storage import Dataset
 
 TITLE = "the data"
-SECTION = "data"
-WHEN = "columns"
-ORDER = 80
 CAPTION = """
 Columns of the data before scaling and before missing values are replaced, over all samples and
 over those of each class, if there are at most 10. Numbers: mean (standard deviation). Categories:

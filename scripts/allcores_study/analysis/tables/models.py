@@ -15,10 +15,6 @@ if TYPE_CHECKING:
     from allcores_study.analysis.products import StudyFacts
 
 TITLE = "which model and schedule is best?"
-SECTION = "{metric}"
-WHEN = "several_models"
-ORDER = 54
-LEADING = 5
 CAPTION = """
 {metric} on the test folds of each model and schedule, trained with **{base}**. *low 95*, *high 95*:
 the 95 % interval of the mean. *difference*: to the best row, paired by fold and seed. *low*,

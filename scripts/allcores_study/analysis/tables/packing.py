@@ -13,9 +13,6 @@ if TYPE_CHECKING:
     from allcores_study.analysis.products import StudyFacts
 
 TITLE = "packed or one after the other"
-SECTION = "speed"
-WHEN = "against"
-ORDER = 10
 CAPTION = """
 The runs of ``{study}`` packed onto the cores, compared with the same runs one after the other. *one
 by one*: strategy, workers and threads of the runs one after the other. Runs without a counterpart

@@ -12,9 +12,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TITLE = "accuracy per class"
-SECTION = "{metric}"
-WHEN = "classes"
-ORDER = 62
 CAPTION = """
 Accuracy on each class (recall) on the test folds. Each number is the share of the samples of a
 class that were classified correctly, pooled over folds and seeds. There is one column per class.

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from allcores_study.analysis.products import StudyFacts
 
 TITLE = "{metric} per group"
-SECTION = "{metric}"
-WHEN = "groups"
-ORDER = 56
 CAPTION = """
 Score ({metric}) on each group of samples on the test folds: the mean over the runs that have the
 group in their test fold. There is one column per group. A cell is empty if the metric is undefined
@@ -31,10 +28,10 @@ MOST = 20  # of more, the best and the worst would be those with too few samples
 OTHERS = number
 
 
-def table(predictions: pd.DataFrame, facts: StudyFacts) -> pd.DataFrame:
+def table(predictions: pd.DataFrame, facts: StudyFacts) -> pd.DataFrame | None:
     """Return one row per combination of settings, with one column "group NAME" per group."""
-    if "group" not in predictions:  # the prepared data are gone
-        return pd.DataFrame(columns=tidy.SETTINGS)
+    if "group" not in predictions:
+        return None
     shown = predictions[predictions["group"].isin(_largest(predictions))]
     rows = [
         dict(zip(tidy.SETTINGS, settings, strict=True))

@@ -11,9 +11,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TITLE = "scores per output"
-SECTION = "{metric}"
-WHEN = "several_outputs"
-ORDER = 63
 CAPTION = """
 Scores of each label, number or class of pixels on the test folds, averaged over folds and seeds.
 Labels: *precision* is the share of the samples predicted to have the label that do have it,
@@ -33,8 +30,6 @@ NUMBERS = dict.fromkeys(SCORES, percent(1)) | dict.fromkeys(IN_UNITS, Number("{:
 
 def table(outputs: pd.DataFrame) -> pd.DataFrame:
     """Return one row per combination of settings and output, with the scores of its kind."""
-    if outputs.empty:  # all runs have diverged
-        return outputs[[*tidy.SETTINGS, "output"]]
     scores = [name for name in SCORES if name in outputs]
     groups = outputs.astype(dict.fromkeys(scores, float)).groupby(
         [*tidy.SETTINGS, "output"], sort=False

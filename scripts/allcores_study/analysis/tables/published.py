@@ -1,44 +1,67 @@
-"""Published scores beside those measured here."""
+"""Published times and scores beside those measured here."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from allcores_study.analysis import comparison, tidy
+from allcores_study.analysis import comparison, style, tidy
+from allcores_study.analysis.wording import seconds
 
 if TYPE_CHECKING:
     from allcores_study.analysis.products import StudyFacts
 
-TITLE = "{metric} published elsewhere"
-SECTION = "{metric}"
-WHEN = "published_scores"
-ORDER = 52
+TITLE = "published elsewhere"
 CAPTION = """
-Published scores beside the {metric} of the same model in this study. *published*: the score, as
-published. *score*: the mean over folds and seeds for each schedule and setup. *low 95*, *high 95*:
-its 95 % interval, if there are several runs. *difference*: our score minus the published one. The
-published scores may come from other splits, seeds and scaling of the data.
+Published times and scores beside those of the same models in this study. *source*: schedule and
+setup, or where it was published. *seconds per 1000*: training time for 1,000 samples. *score*: the
+mean {metric} over folds and seeds, or as published. *low 95*, *high 95*: its 95 % interval, if
+there are several runs. The published scores may come from other splits, seeds and scaling.
 """
-COMPARED = ("published_by", "published", "score", "difference")
+NUMBERS = {"seconds_per_1000": seconds(2)}
+COLUMNS = ["dataset", "model", "source", "cores", "seconds_per_1000", "score", "low_95", "high_95"]
 
 
-def table(runs: pd.DataFrame, facts: StudyFacts) -> pd.DataFrame:
-    """Return one row per published score and combination of settings of its model."""
-    rows = []
-    for reference in facts.references:
-        if "score" not in reference:
-            continue
-        own = runs[runs["model"] == reference["model"]]
-        for settings, repeats in own.groupby(tidy.SETTINGS, sort=False):
-            low, high = comparison.interval(repeats, facts.metric)
-            score = repeats["score"].mean()
-            rows.append(
-                dict(zip(tidy.SETTINGS, settings, strict=True))
-                | {"published_by": reference["label"], "published": reference["score"]}
-                | {"score": score, "low_95": low, "high_95": high, "runs": len(repeats)}
-                | {"difference": score - reference["score"]}
-            )
-    names = ["published_by", "published", "score", "low_95", "high_95", "runs", "difference"]
-    return pd.DataFrame(rows, columns=[*tidy.SETTINGS, *names])
+def table(runs: pd.DataFrame, facts: StudyFacts) -> pd.DataFrame | None:
+    """Return one row per published result, and one per combination of settings of its model."""
+    rows = [row for reference in facts.references for row in _published(reference)]
+    models = [reference["model"] for reference in facts.references]
+    own = runs[runs["model"].isin(models)]
+    if not rows or own.empty:
+        return None
+    for _, repeats in own.groupby(tidy.SETTINGS, sort=False):
+        first = repeats.iloc[0]
+        low, high = comparison.interval(repeats, facts.metric)
+        per_sample = repeats["training_seconds"] / (repeats["train_samples"] * repeats["epochs"])
+        rows.append(
+            {
+                "dataset": first["dataset"],
+                "model": first["model"],
+                "source": f"{first['schedule']}, {style.setup_text(first)}",
+                "cores": first["cores"],
+                "seconds_per_1000": 1000 * per_sample.median(),
+                **{"score": repeats["score"].mean(), "low_95": low, "high_95": high},
+            }
+        )
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    table["cores"] = table["cores"].astype("Int64")
+    return table.sort_values("model", key=lambda names: names.map(models.index), kind="stable")
+
+
+def _published(reference: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the row of a published result."""
+    per_sample = reference["seconds"] / reference["images"] if "seconds" in reference else None
+    yield {
+        "model": reference["model"],
+        "source": f"{reference['label']}, {tidy.PUBLISHED}",
+        "cores": reference.get("cores"),
+        "seconds_per_1000": None if per_sample is None else 1000 * per_sample,
+        "score": reference.get("score"),
+    }
+
+
+def of_times(references: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return those of facts.references that have a time."""
+    return [reference for reference in references if "seconds" in reference]

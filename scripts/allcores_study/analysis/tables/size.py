@@ -9,9 +9,6 @@ from allcores_study.analysis import tidy
 from allcores_study.analysis.wording import Number, seconds
 
 TITLE = "epoch time by training-set size"
-SECTION = "speed"
-WHEN = "several_sizes"
-ORDER = 50
 CAPTION = """
 Epoch time as a linear function of the number of training samples: seconds = intercept + slope x
 samples. It is fitted by least squares to the median epoch of each run, without the first epoch,
@@ -31,8 +28,10 @@ NUMBERS = {
 }
 
 
-def table(epochs: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+def table(epochs: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame | None:
     """Return one row per dataset, model and setup: seconds = intercept + slope x samples."""
+    if runs["train_size"].nunique() < 2:
+        return None
     rows = []
     for setup, timed in tidy.timed(runs, epochs).groupby(tidy.SETUP, sort=False):
         if timed["train_samples"].nunique() < 2:  # a line needs two sizes

@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from allcores_study.analysis.products import StudyFacts
 
 TITLE = "speed of every setup"
-SECTION = "speed"
-WHEN = "timed"
-ORDER = 20
 CAPTION = """
 Training speed of each setup. Runs that differ only in schedule, fold or seed are repeats of one
 another. *seconds*: median training time of a whole run. *epoch seconds*: median time of an epoch,
@@ -44,12 +41,14 @@ SENT = "sent_between_nodes"
 OTHERS = percent(0)
 
 
-def table(runs: pd.DataFrame, epochs: pd.DataFrame, facts: StudyFacts) -> pd.DataFrame:
+def table(runs: pd.DataFrame, epochs: pd.DataFrame, facts: StudyFacts) -> pd.DataFrame | None:
     """Return one row per dataset, model, strategy, nodes, workers, threads and training-set size.
 
     CAPTION explains the columns. samples counts those of a whole run; shares are in 0..1. speedup
     and efficiency are empty if the conditions differ from the baseline's.
     """
+    if not facts.compares_speeds(runs):
+        return None
     speeds = tidy.timed(runs, epochs)
     allowed = speeds["machine_cores_allowed"] * speeds["nodes"]
     available = speeds["lasted_seconds"] * np.minimum(speeds["cores"], allowed)

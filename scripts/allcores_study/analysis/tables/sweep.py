@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from allcores_study.analysis.products import StudyFacts
 
 TITLE = "candidates of the sweep"
-SECTION = "{metric}"
-WHEN = "swept"
-ORDER = 57
 CAPTION = """
 Candidates of each sweep. *score*: the mean {metric} over folds, seeds and inner folds if the study
 selects, otherwise the mean on the test folds. *low*, *high*: the range over folds and seeds.
