@@ -61,8 +61,8 @@ def assert_is_self_contained(page):
     ids = re.findall(r' id="([^"]+)"', page)
     assert len(ids) == len(set(ids))
     assert set(re.findall(r'(?:href="#|url\(#)([^")]+)', page)) <= set(ids)
-    # What was compared, the answer, figures, and then the rest.
-    order = "<th>runs</th>", "For many runs, ", "scored best", 'id="speedup_figure"', ">Methods<"
+    # What was trained, the answer, figures, and then the rest.
+    order = "1 seed: 8 runs;", "For many runs, ", "scored best", 'id="speedup_figure"', ">Methods<"
     found = [page.index(part) for part in order]
     assert found == sorted(found)
     assert page.count("<svg") == page.count("<figcaption>") == 7

@@ -124,6 +124,7 @@ class SharedModel:
         lr = self.optimizer.param_groups[0]["lr"]
         return {
             "strategy": self.strategy.state(),
+            "of": type(self.strategy).__name__,
             "servers": self._world.servers,
             "optimizer": type(self.strategy.optimizer).__name__,
             "settings": _settings(self.strategy.optimizer) | self._changed() | {"lr": lr},
@@ -194,16 +195,13 @@ def restored(
         saved, file = torch.load(source, map_location="cpu", weights_only=True), str(source)
     if not isinstance(saved, dict) or "further" not in saved:
         raise ValueError(f"{file} was not written by save()")
-    optimizer = type(strategy.optimizer).__name__
-    if (saved["optimizer"], saved["servers"]) != (optimizer, servers):
+    of, optimizer = type(strategy).__name__, type(strategy.optimizer).__name__
+    if (saved["of"], saved["optimizer"], saved["servers"]) != (of, optimizer, servers):
         raise ValueError(
-            f"{file} was saved by {saved['optimizer']} with {saved['servers']} servers; "
-            f"found {optimizer} with {servers}"
+            f"{file} was saved by {saved['of']}, {saved['optimizer']}, with {saved['servers']} "
+            f"servers; found {of}, {optimizer}, with {servers}"
         )
-    try:
-        strategy.restore(saved["strategy"])
-    except KeyError as error:
-        raise ValueError(f"{file} was saved by a strategy that does not keep {error}") from None
+    strategy.restore(saved["strategy"])
     strategy.optimizer.param_groups[0].update(saved["settings"])
     return saved["further"]
 

@@ -28,6 +28,7 @@ from __future__ import annotations
 import importlib
 import os
 import pickle
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -212,7 +213,9 @@ class Worker:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self._shared: list[SharedModel] = []
+        # What the function still holds: a loop over folds shares many models, one after the other.
+        self._shared: list[weakref.ref[SharedModel]] = []
+        self._served: SharedModel | None = None
         self.rank, self.workers = world.rank, world.workers
 
     def share(
@@ -246,8 +249,9 @@ class Worker:
             raise ValueError(f"clip_norm: found {clip_norm!r}; expected a number above 0")
         if self._shared and self.world.servers:
             raise ValueError("expected one share() in a run with servers, which serve one model")
-        mine, of_shared = set(model.parameters()), [one.strategy.module for one in self._shared]
-        if mine & {parameter for module in of_shared for parameter in module.parameters()}:
+        alive = [shared for one in self._shared if (shared := one()) is not None]
+        used = {part for shared in alive for part in shared.strategy.module.parameters()}
+        if used & set(model.parameters()):
             raise ValueError("expected another model: parameters of this one are already shared")
         self.world.clock.beat("share")
         _refuse_unusual_memory(model)
@@ -264,9 +268,12 @@ class Worker:
             made.serve()
             raise _ServedError
         self.world.clock.beat("compute")
-        self._shared.append(SharedModel(made, self.world, saved))
+        shared = SharedModel(made, self.world, saved)
+        self._shared = [*map(weakref.ref, [*alive, shared])]
+        if self.world.servers:
+            self._served = shared
         allocator.keep_freed_memory()  # now that all is set up
-        return self._shared[-1]
+        return shared
 
     def batches(
         self,
@@ -345,8 +352,8 @@ class Worker:
         """Stop the servers once no worker needs them; called by run()."""
         with self._waiting("end"):
             dist.barrier(self._group)
-        for shared in self._shared:
-            shared.strategy.close()
+        if self._served:
+            self._served.strategy.close()
 
 
 def _check_optimizer(strategy: Strategy) -> None:

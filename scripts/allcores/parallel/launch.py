@@ -70,7 +70,7 @@ def run_ranks(
         DivergedError: a rank reports that the training diverged.
         KeyboardInterrupt: a signal stopped the run.
     """
-    _allow_many_files()
+    files = _allow_many_files()
     nodes = nodes or Nodes()
     shared = SharedMemory()
     local_ranks = ranks_of(nodes, workers, servers)
@@ -114,6 +114,7 @@ def run_ranks(
         shared.close()
         barrier.close()
         rendezvous.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, files)
 
 
 def ranks_of(nodes: Nodes, workers: int, servers: int) -> list[int]:
@@ -127,10 +128,14 @@ def ranks_of(nodes: Nodes, workers: int, servers: int) -> list[int]:
     return [*range(first, first + workers_on_node), *servers_on_node]
 
 
-def _allow_many_files() -> None:
-    """Raise the limit of open files as far as possible: W workers need W - 1 connections each."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+def _allow_many_files() -> tuple[int, int]:
+    """Raise the limit of open files as far as possible, and return what it was.
+
+    W workers need W - 1 connections each.
+    """
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
+    return before
 
 
 def _fork(

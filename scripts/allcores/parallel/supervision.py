@@ -301,6 +301,8 @@ class Supervisor:
         if signs and self.idle >= self.timeout:
             raise RankFailedError(_who_hangs(signs, self.idle))
         wait_in_vain = all(sign.phase in TOGETHER and not sign.is_stopped for sign in signs)
+        # In one place they are only slow, as in a broadcast of much.
+        wait_in_vain = wait_in_vain and len({sign.phase for sign in signs}) > 1
         if signs and self.idle >= IN_VAIN and wait_in_vain:
             where = ", ".join(f"{sign.title} in {sign.phase}" for sign in signs)
             raise RankFailedError(f"the workers wait for each other in different places: {where}")

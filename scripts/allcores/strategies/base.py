@@ -24,7 +24,6 @@ parallel.flat.Flat makes one vector of all weights, and one of all gradients.
 from __future__ import annotations
 
 import contextlib
-import copy
 import itertools
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
@@ -37,11 +36,6 @@ if TYPE_CHECKING:
 
     from allcores.parallel.flat import Flat
     from allcores.parallel.world import World
-
-
-# What torch's optimizers keep as a tensor without dimensions. The shape alone does not show this,
-# since a parameter may also have no dimensions.
-NUMBERS = {"step", "mu_product", "eta", "mu"}
 
 
 class Strategy:
@@ -170,43 +164,14 @@ class Strategy:
     def state(self) -> dict[str, Any]:
         """Return all that a resumed run needs, as tensors and plain values; called on rank 0 only.
 
-        "optimizer" contains what the optimizer keeps of each parameter, by the parameter's name and
-        in its shape. So any strategy whose state contains it can restore that of another one.
+        Only the same strategy can restore it, with any number of workers.
         """
-        return {"model": self.module.state_dict(), "optimizer": self.optimizer_state()}
+        return {"model": self.module.state_dict(), "optimizer": self.optimizer.state_dict()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Load what state() returned; called on every rank, servers included."""
         self.module.load_state_dict(state["model"])
-        self.restore_optimizer(state["optimizer"])
-
-    def optimizer_state(self) -> dict[str, Any]:
-        """Return parameter name -> key -> value; tensors have its shape or a single element."""
-        states = self.optimizer.state
-        return {
-            name: {key: shaped_as(parameter, value) for key, value in states[part].items()}
-            for name, parameter, part in self._updated()
-            if part in states
-        }
-
-    def restore_optimizer(self, states: dict[str, Any]) -> None:
-        """Load what optimizer_state() returned."""
-        for name, parameter, part in self._updated():
-            if name in states:
-                self.optimizer.state[part] = {
-                    key: lined_up(parameter, key, value) if self.flat else copy.deepcopy(value)
-                    for key, value in states[name].items()
-                }
-
-    def _updated(self) -> list[tuple[str, Tensor, Tensor]]:
-        """Return (name, parameter, tensor that the optimizer updates) of all parameters."""
-        named = dict(self.trained.named_parameters())
-        if self.flat is None:
-            return [(name, parameter, parameter) for name, parameter in named.items()]
-        names = {parameter: name for name, parameter in named.items()}
-        filled = [parameter for parameter in self.flat.parameters if parameter.numel()]
-        pairs = zip(filled, self.flat.parts, strict=False)  # without weights, one part is empty
-        return [(names[parameter], parameter, part) for parameter, part in pairs]
+        self.optimizer.load_state_dict(state["optimizer"])
 
     def state_of_worker(self) -> dict[str, Any]:
         """Return the state that only this worker has, in the middle of an epoch."""
@@ -250,28 +215,3 @@ class Strategy:
         """Return the tensors in the optimizer's state that hold a number per weight."""
         values = [value for state in self.optimizer.state.values() for value in state.values()]
         return [value for value in values if torch.is_tensor(value) and value.dim()]
-
-
-def shaped_as(parameter: Tensor, value: Any) -> Any:
-    """Return what an optimizer keeps of a part of a vector as a view in the parameter's shape.
-
-    Other values are returned unchanged.
-    """
-    if torch.is_tensor(value) and value.shape == (parameter.numel(),):
-        return value.as_strided(parameter.shape, parameter.stride(), value.storage_offset())
-    return value
-
-
-def lined_up(parameter: Tensor, key: str, value: Any) -> Any:
-    """Undo shaped_as(): return a copy, (n,) in the order of the parameter's memory.
-
-    Args:
-        key: the name under which the optimizer keeps the value.
-    """
-    if not torch.is_tensor(value):
-        return value
-    if key in NUMBERS or value.shape != parameter.shape:
-        return value.clone()
-    line = torch.empty(parameter.numel(), dtype=value.dtype)
-    line.as_strided(parameter.shape, parameter.stride()).copy_(value)
-    return line

@@ -72,4 +72,4 @@ class LocalSGD(LocalStrategy):
 
     def restore(self, state: dict[str, Any]) -> None:
         super().restore(state)
-        self.steps = state.get("steps", 0)  # other strategies do not count steps
+        self.steps = state["steps"]

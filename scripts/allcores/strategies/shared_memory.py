@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from allcores.parallel.flat import Flat, places
-from allcores.strategies.base import NUMBERS, Strategy, lined_up, shaped_as
+from allcores.strategies.base import Strategy
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -85,10 +85,10 @@ class SharedMemory(Strategy):
         self.blocks = self._blocks(world.rank_on_node, world.workers_on_node)
         parts = [part for block in self.blocks for part in block.parts]
         super().__init__(model, make_optimizer(parts, self._add_up_slices), world)
-        self.first_state = _state_of_a_weight(make_optimizer, self.flat.weights.dtype)
+        first_state = _state_of_a_weight(make_optimizer, self.flat.weights.dtype)
         self.shared_state = {
             name: world.shared.zeros(self.flat.weights.shape, self.flat.weights.dtype)
-            for name, value in self.first_state.items()
+            for name, value in first_state.items()
             if torch.is_tensor(value) and value.dim()
         }
         self.to_share = True
@@ -176,46 +176,26 @@ class SharedMemory(Strategy):
     def _cuts(self) -> Any:
         return [cut for block in self.blocks for cut in block.cuts]
 
-    def optimizer_state(self) -> dict[str, Any]:
-        if self.to_share:  # there is none before the first update
-            return {}
+    def state(self) -> dict[str, Any]:
+        vectors = {name: vector.clone() for name, vector in self.shared_state.items()}
+        return {"model": self.module.state_dict(), "vectors": vectors, "numbers": self._numbers()}
+
+    def _numbers(self) -> dict[str, Any] | None:
+        """Return what the optimizer keeps besides a number per weight; None: no step was made."""
+        if self.to_share:
+            return None
         _, part = self._cuts()[0]
-        state = self.optimizer.state[part]
-        names = {parameter: name for name, parameter in self.module.named_parameters()}
-        return {
-            names[parameter]: state
-            | {
-                key: shaped_as(parameter, vector[place])
-                for key, vector in self.shared_state.items()
-            }
-            for parameter, place in self.flat.places.items()
-        }
+        kept = self.optimizer.state[part]
+        return {key: value for key, value in kept.items() if key not in self.shared_state}
 
     def restore(self, state: dict[str, Any]) -> None:
-        super().restore(state)
-        self.world.barrier_on_node()  # every worker has written the restored weights
-
-    def restore_optimizer(self, states: dict[str, Any]) -> None:
-        if not states:  # saved before the first step
-            return
-        names = {parameter: name for name, parameter in self.module.named_parameters()}
-        numbers = {key: 0 * v for key, v in next(iter(states.values())).items() if key in NUMBERS}
-        for parameter, place in self.flat.places.items():
-            # A strategy that updates each weight alone keeps no state of one without a gradient.
-            none_yet = numbers | {key: torch.zeros_like(parameter) for key in self.shared_state}
-            kept = states.get(names[parameter], none_yet)
-            others = {key: v for key, v in self.first_state.items() if key != "step"}
-            if kept is none_yet and any(torch.any(torch.as_tensor(v)) for v in others.values()):
-                raise ValueError(f"the saved state contains nothing of {names[parameter]}")
-            values = {key: lined_up(parameter, key, value) for key, value in kept.items()}
+        self.module.load_state_dict(state["model"])
+        if state["numbers"] is not None:
             for where, part in self._cuts():
-                if place.start <= where.start < place.stop:
-                    mine = slice(where.start - place.start, where.stop - place.start)
-                    self.optimizer.state[part] = {
-                        key: value[mine] if key in self.shared_state else copy.deepcopy(value)
-                        for key, value in values.items()
-                    }
-        self._share_state()
+                parts = {name: vector[where] for name, vector in state["vectors"].items()}
+                self.optimizer.state[part] = copy.deepcopy(state["numbers"]) | parts
+            self._share_state()
+        self.world.barrier_on_node()  # every worker has written the restored state
 
 
 def _add_up(gradients: Any, total: Any) -> None:

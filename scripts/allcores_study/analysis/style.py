@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 PANEL_WIDTH, PANEL_HEIGHT = 3.6, 3.2  # inches
 # For labels other than strategies that define their own look.
 MARKERS = "<sD^vP*Xpo>"
-DASHES = ["-", "--", ":", "-."]
+# Lines that differ, also without colour: dashes and gaps in points.
+GAPS = (8, 2), (1, 4), (6, 2, 1, 2, 1, 2), (2, 2)
+DASHES = ["-", "--", ":", "-.", *((0, gaps) for gaps in GAPS)]
 # At most, with a panel per model: a hundred take minutes to draw, and nobody reads them.
 MOST_PANELS = 24
 SHOWN = 2  # best samples of a model that are drawn, and worst ones
@@ -87,7 +89,7 @@ def phases(names: Iterable[Any]) -> dict[Any, tuple[tuple[float, float, float], 
     return dict(zip(names, pairs, strict=False))
 
 
-def dash(value: object, values: Iterable[object]) -> str:
+def dash(value: object, values: Iterable[object]) -> Any:
     """Return the line style of one of several values."""
     return DASHES[list(values).index(value) % len(DASHES)]
 

@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 import torch
-from conftest import ENVIRONMENT, ROOT, vary
+from conftest import ENVIRONMENT, ROOT, usual, vary
 from test_backend import ranks
 
 import allcores
@@ -17,7 +17,7 @@ from allcores.parallel import supervision
 from allcores_study.config import component, grid
 from allcores_study.config.run import Entry
 from allcores_study.planning import trials
-from allcores_study.tasks.base import named, usual
+from allcores_study.tasks.base import named
 from allcores_study.training import estimators
 
 NETS = """
@@ -237,6 +237,17 @@ def test_workers_that_wait_for_one_that_has_left_are_told_long_before_the_time_o
     where = r"worker 0 \(rank 0\) in end, worker 1 \(rank 1\) in sum"
     with pytest.raises(allcores.RankFailedError, match=f"in different places: {where}"):
         allcores.run(leave, workers=2)
+
+
+def broadcast_for_long(worker):
+    worker.world.clock.enter("broadcast")
+    time.sleep(4)
+    return worker.rank
+
+
+def test_workers_that_are_slow_in_one_place_do_not_wait_in_vain(monkeypatch):
+    monkeypatch.setattr(supervision, "IN_VAIN", 1.0)
+    assert allcores.run(broadcast_for_long, workers=2) == [0, 1]
 
 
 def with_buffer(kind):

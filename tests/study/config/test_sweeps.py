@@ -25,6 +25,7 @@ from allcores_study.analysis import writing
 from allcores_study.analysis.study import Study
 from allcores_study.config import grid, ranges, settings, sweeps
 from allcores_study.data import folds
+from allcores_study.data.facts import Facts
 from allcores_study.datasets import digits
 from allcores_study.records import run_files
 from allcores_study.records.results_folder import ResultsFolder
@@ -220,16 +221,16 @@ def test_the_held_out_part_has_no_say():
     assert len(table.selections) == OUTER
     labels = load_digits().target
     assignable = folds.Assignable(labels)
-    info = {"train": len(labels), "shape": [len(labels)]}
+    facts = Facts(len(labels), 0, ())
     for selected in table.selections.values():
         outer = list(selected.outer.values())
         (held_out,) = {
-            tuple(folds.split(info, folds.of_run(run, assignable), run.held_out_fold, None, 0)[1])
+            tuple(folds.split(facts, folds.of_run(run, assignable), run.held_out_fold, None, 0)[1])
             for run in outer
         }
         for path in [path for paths in selected.inner.values() for path in paths]:
             run = table.runs[path]
-            parts = folds.split(info, folds.of_run(run, assignable), run.held_out_fold, None, 0)
+            parts = folds.split(facts, folds.of_run(run, assignable), run.held_out_fold, None, 0)
             assert not set(held_out) & set(np.concatenate(parts))
     assert json.loads(outer[0].to_json()).keys() == json.loads(run.to_json()).keys() - {
         "inner_folds",

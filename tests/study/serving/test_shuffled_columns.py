@@ -143,7 +143,7 @@ def test_a_damaged_run_is_left_out_and_named(project, tmp_path, monkeypatch, cap
     second.unlink()
     found = importance.of_best(study, frames)
     assert found.empty
-    assert products.load("columns_table").table(frames["runs"], found, FACTS).empty
+    assert products.load("columns_table").table(found, frames["runs"], FACTS).empty
     assert importance.of_best(study, frames | {"datasets": {}}).empty
 
 

@@ -27,7 +27,7 @@ MOST_NAMED = 3
 NUMBERS = {"importance": wording.DIFFERENCE, "positive": wording.percent(0)}
 
 
-def table(runs: pd.DataFrame, importance: pd.DataFrame, facts: StudyFacts) -> pd.DataFrame:
+def table(importance: pd.DataFrame, runs: pd.DataFrame, facts: StudyFacts) -> pd.DataFrame:
     """Return one row per model and column: the best model first, its most important column first.
 
     Args:
