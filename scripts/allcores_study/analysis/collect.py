@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import io
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,9 @@ _folds: dict[tuple[Path, str | None, int | None], np.ndarray | None] = {}
 def of_study(study: Study) -> dict[str, Any]:
     """Return name -> frame of each tidy CSV of a study, and of the `predictions` of its runs.
 
-    Its prepared datasets are `datasets`, label -> Dataset, without those that no longer exist.
+    These are whole for runs of the baseline, and for all if samples are in groups; of others there
+    is only which samples they were scored on. The prepared datasets are `datasets`, label ->
+    Dataset, without those that no longer exist; `results` are (metrics, folder) of each run.
     """
     all_metrics, paths, missing = [], [], list(study.missing)
     for run in study.runs:
@@ -52,9 +55,18 @@ def of_study(study: Study) -> dict[str, Any]:
     }
     places = {run.dataset.label: Path(study.data) / run.dataset.label for run in study.runs}
     datasets = {label: _datasets[at] for label, at in places.items() if at in _datasets}
-    frames["predictions"] = with_groups(predictions_of_all(pairs), datasets)
+    has_groups = any(data.groups is not None for data in datasets.values())
+    whole = [pair for pair in pairs if has_groups or _is_baseline(pair[0], study)]
+    others = [pair for pair in pairs if pair not in whole]
+    parts = [predictions_of_all(whole), of_all(others, _samples)]
+    predictions = pd.concat([part for part in parts if len(part)] or parts[:1])
+    frames["predictions"] = with_groups(predictions, datasets)
     frames["runs"] = frames["runs"].merge(_test_samples(frames["predictions"]), "left", tidy.RUN)
-    return frames | {"datasets": datasets}
+    return frames | {"datasets": datasets, "results": pairs}
+
+
+def _is_baseline(run: dict[str, Any], study: Study) -> bool:
+    return run["settings"]["strategy"]["label"] == study.facts.baseline
 
 
 def read(folder: Path, run: Run, data_folder: str | Path, conditions: Conditions) -> dict[str, Any]:
@@ -129,10 +141,11 @@ def of_all(
     Args:
         runs: (metrics, folder) of each run, see read().
     """
-    return pd.concat(
+    parts = [
         pd.DataFrame(tidy.identify(run), index=[0]).merge(read(run, folder), how="cross")
         for run, folder in runs
-    )
+    ]
+    return pd.concat(parts) if parts else pd.DataFrame(columns=tidy.RUN)
 
 
 def predictions_of_all(
@@ -148,6 +161,43 @@ def predictions_of_all(
         given = frame["probabilities"]
         frame["probabilities"] = given.map(lambda row: np.asarray(row, float), na_action="ignore")
     return frame
+
+
+def _samples(run: dict[str, Any], folder: Path) -> pd.DataFrame:
+    """Return which samples a run was scored on."""
+    file = io.BytesIO(run_files.checked(folder, run, run_files.PREDICTIONS))
+    return pd.read_parquet(file, columns=["sample"])
+
+
+def write_predictions(
+    file: str | Path,
+    runs: Sequence[tuple[dict[str, Any], Path]],
+    datasets: dict[str, storage.Dataset],
+) -> None:
+    """Write the predictions of all runs, one run after the other: masks of all fill the memory.
+
+    Args:
+        runs: see of_all().
+        datasets: see with_groups().
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    def table(run: dict[str, Any], folder: Path) -> pa.Table:
+        frame = with_groups(predictions_of_all([(run, folder)]), datasets)
+        return pa.Table.from_pandas(frame, preserve_index=False)
+
+    # Columns that only some runs have, such as probabilities, are empty in the others; so is a run
+    # that diverged.
+    schema = pa.unify_schemas([table(*pair).schema.remove_metadata() for pair in runs])
+    with pq.ParquetWriter(file, schema) as writer:
+        for pair in runs:
+            found = table(*pair)
+            columns = [
+                found[name].cast(kind) if name in found.column_names else pa.nulls(len(found), kind)
+                for name, kind in zip(schema.names, schema.types, strict=True)
+            ]
+            writer.write_table(pa.table(columns, schema=schema))
 
 
 def with_groups(predictions: pd.DataFrame, datasets: dict[str, storage.Dataset]) -> pd.DataFrame:

@@ -151,7 +151,8 @@ def _of_data(facts: Facts) -> str:
     how = f", {'channels' if len(shape) > 1 else 'numbers'} {STANDARDISED}"
     if facts.vocabulary or (kinds and False not in kinds):
         how = ""  # without numbers, nothing can be scaled
-    return inputs + how + _of_targets(facts)
+    groups = f"; {count(facts.groups, 'group')}" if facts.groups else ""
+    return inputs + how + groups + _of_targets(facts)
 
 
 def _of_targets(facts: Facts) -> str:

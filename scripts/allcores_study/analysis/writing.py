@@ -67,7 +67,7 @@ def write(
     frames = collect.of_study(study)
     frames["importance"] = importance(frames)
     predictions, datasets = frames.pop("predictions"), frames.pop("datasets")
-    predictions.to_parquet(study.predictions, index=False)
+    collect.write_predictions(study.predictions, frames.pop("results"), datasets)
     for name, frame in frames.items():
         frame.to_csv(study.tidy[name], index=False)
     frames = {name: tidy.read(path) for name, path in (study.tidy | study.csvs_of_other).items()}

@@ -44,8 +44,6 @@ def of_best(study: Study, frames: dict[str, Any]) -> pd.DataFrame:
 
 
 def _rows(study: Study, frames: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    from allcores_study.serving import predictor  # needs torch, which other studies do without
-
     run_of = {
         tuple(tidy.identity_of(study, run)[name] for name in tidy.RUN): run for run in study.runs
     }
@@ -56,6 +54,8 @@ def _rows(study: Study, frames: dict[str, Any]) -> Iterator[dict[str, Any]]:
         columns = len(places_of(dataset)) if dataset else 0
         if not LEAST_COLUMNS <= columns <= MOST_COLUMNS:
             continue
+        from allcores_study.serving import predictor  # torch, which other studies do without
+
         repeats, most = effort(columns, len(runs))
         for _, row in runs.iterrows():
             key = tuple(row[tidy.RUN])

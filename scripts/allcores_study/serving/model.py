@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ from allcores_study.records.run_files import METRICS
 from allcores_study.serving import samples, trained_on
 from allcores_study.serving.predictor import Predictor
 from allcores_study.training.evaluation import BATCH_SIZE
+
+MOST_NUMBERS = 1 << 21  # of the samples that are predicted at once
 
 
 @dataclass(frozen=True)
@@ -145,8 +148,9 @@ class Model:
         known = trained_on.Known.of(self.predictors)
         parts, unknown = [], 0
         # Some samples at a time: the answers for masks, and image files, would fill the memory.
-        for start in tqdm(range(0, len(new.names), BATCH_SIZE), "predict", disable=None):
-            inputs = new.inputs[start : start + BATCH_SIZE]
+        step = max(1, min(BATCH_SIZE, MOST_NUMBERS // math.prod(first.shape)))
+        for start in tqdm(range(0, len(new.names), step), "predict", disable=None):
+            inputs = new.inputs[start : start + step]
             parts.append(first.task.columns(self._mean(inputs), first.names))
             if some_unseen:
                 unknown += int((inputs[:, some_unseen] == 1).any(axis=1).sum())

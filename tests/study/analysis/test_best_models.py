@@ -159,6 +159,6 @@ def test_it_is_uncertain_that_nothing_is_faster_than_disturbed_runs(note):
             },
         }
     )
-    (sentence,) = verdict.bottom_line({"speed_table": setups}, FACTS)
+    (sentence,) = verdict._speeds({"speed_table": setups}, FACTS)
     assert ("is unknown, because the runs were disturbed" in sentence) == bool(note)
     assert ("nothing trains a single run faster than serial." in sentence) == (not note)

@@ -10,7 +10,7 @@ from test_best_models import runs as runs_of_models
 from test_tables import FACTS, RUNS, made, runs_of
 from test_verdict import compared, frames_of, packed, read_back, said_first, speeds, with_threads
 
-from allcores_study.analysis import comparison, methods, products, style, tidy, verdict, wording
+from allcores_study.analysis import comparison, methods, products, style, verdict, wording
 
 
 def test_a_model_that_lacks_runs_is_not_ranked():
@@ -77,10 +77,8 @@ def test_the_fastest_of_the_table_is_named(drawn):
         one["settings"] = one["settings"] | {"seed": len(metrics)}
         one["cores"] = one["cores"] | {"contended": contended}
         metrics.append(one)
-    speed_table = read_back(
-        products.load("speed_table").table(runs_of(metrics), tidy.epochs(metrics), FACTS)
-    )
-    text = " ".join(verdict._speeds(frames_of(metrics) | {"speed_table": speed_table}, FACTS))
+    frames = frames_of(metrics)
+    speed_table, text = frames["speed_table"], " ".join(verdict._speeds(frames, FACTS))
     assert "  " not in text
     top = speed_table.loc[speed_table["speedup"].fillna(0).idxmax()]
     if top["speedup"] > 1 and "speeds are not compared" not in text:

@@ -1,5 +1,6 @@
 """From tidy tables to what is said: numbers that can be checked by hand."""
 
+import dataclasses
 import io
 import math
 from functools import partial
@@ -86,7 +87,8 @@ def test_pairs_agree_in_fold_whatever_the_order():
 
 
 def speeds(metrics):
-    return products.load("speed_table").table(runs_of(metrics), tidy.epochs(metrics), FACTS)
+    facts = dataclasses.replace(FACTS, is_timed=True)
+    return products.load("speed_table").table(runs_of(metrics), tidy.epochs(metrics), facts)
 
 
 def read_back(table):
@@ -136,8 +138,7 @@ def test_rows_that_had_too_few_cores_are_marked():
 def frames_of(metrics):
     frames = {"accuracy_table": scores_of(metrics), "runs": runs_of(metrics)}
     frames["models_table"] = products.load("models_table").table(runs_of(metrics), FACTS)
-    table = speeds(metrics)
-    return frames | ({} if table is None else {"speed_table": read_back(table)})
+    return frames | {"speed_table": read_back(speeds(metrics))}
 
 
 def said_first(metrics):
@@ -194,7 +195,7 @@ def test_the_best_of_the_baseline_is_one_of_the_same_conditions():
 def test_without_its_baseline_a_study_says_so():
     table = read_back(speeds(RUNS[2:]))
     assert table["note"].isna().all()
-    (said,) = verdict.bottom_line({"speed_table": table}, FACTS)
+    (said,) = verdict._speeds({"speed_table": table}, FACTS)
     assert "the baseline serial is missing" in said
 
 

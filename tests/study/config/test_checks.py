@@ -85,7 +85,7 @@ MISTAKES = [
     ("studies.first.select", 2, "nothing to choose from.* has a list or a range"),
     ("studies.first.fold", 3, "unknown key.*did you mean folds"),
     ("studies.first.folds", 1, "found 1; expected a whole number from 2, or 'test'"),
-    ("studies.first.folds", 175, "found 175; the smallest class of 'digits' has 174 samples"),
+    ("studies.first.folds", 175, "found 175; the smallest class of 'digits', 8, has 174 samples"),
     ("studies.first.folds", "test", "'digits' has no test set of its own"),
     ("studies.first.workers.0", 0, "found 0; expected a whole number"),
     ("studies.first.workers", [], "found .*; expected a list"),

@@ -23,8 +23,9 @@ AXES = {"epoch": "epoch", "elapsed": "training time (s)"}
 
 def figure(epochs: pd.DataFrame, facts: StudyFacts) -> Figure | None:
     """Draw two panels per dataset, model and schedule: the mean of repeats, the range as a band."""
-    if (epochs[facts.curve.name].notna() & (epochs["epoch"] == 1)).sum() == 0:
-        return None  # only the last epoch was scored
+    scored = epochs[epochs[facts.curve.name].notna()]
+    if scored.groupby(tidy.RUN).size().max() < 2:
+        return None  # only the last epoch of each run
     epochs = tidy.with_elapsed(epochs)
     colours = style.strategies(epochs["strategy"])
     workers = sorted(epochs["workers"].unique())
