@@ -40,7 +40,7 @@ MODULES = {
     **dict.fromkeys(("parallel/exchange", "parallel/process_group"), HALF),  # of ddp
     # the way from data to results, except for what watches, places or tells
     "data": ALL,
-    **dict.fromkeys(("data/preparation", "data/precision"), NONE),
+    **dict.fromkeys(("data/preparation",), NONE),
     "parallel": ALL,
     **dict.fromkeys(("parallel/failures", "parallel/heartbeat", "parallel/supervision"), NONE),
     # what only other runs have

@@ -72,8 +72,8 @@ class Batches:
     """Scaled float batches of samples, augmented for training.
 
     Args:
-        inputs: (N, C, ...) uint8 or float32, usually memory-mapped; or tokens, (N, L) int32, which
-            become int64 and are not scaled.
+        inputs: (N, C, ...) uint8, float32 or, for a table, float64, usually memory-mapped; or
+            tokens, (N, L) int32, which become int64 and are not scaled.
         mean, std: per channel, (C,) each; of uint8 inputs, scaled to 0..1. Where std is 0, inputs
             become 0.
         crop: pad by this many zero pixels, 0..127, and cut out a random window of the image's size.
@@ -96,8 +96,10 @@ class Batches:
         unit = 1 if self.may_be_missing else 255
         scale = np.divide(1, unit * std, out=np.zeros(len(std)), where=std > 0)
         per_channel = (-1, *[1] * (inputs.ndim - 2))
-        self.mean = torch.tensor(unit * mean, dtype=torch.float32).view(per_channel)
-        self.scale = torch.tensor(scale, dtype=torch.float32).view(per_channel)
+        # Differences between large numbers, such as seconds since 1970, are lost in float32.
+        dtype = torch.float64 if inputs.dtype == np.float64 else torch.float32
+        self.mean = torch.tensor(unit * mean, dtype=dtype).view(per_channel)
+        self.scale = torch.tensor(scale, dtype=dtype).view(per_channel)
         self.crop, self.flip, self.augment = crop, flip, augment
 
     def start_epoch(self, seed: int, epoch: int) -> None:
@@ -149,8 +151,8 @@ class Batches:
         if self.are_tokens:
             return values.to(torch.int64)
         # A copy, because torch's memory begins at a cache line and numpy's may not.
-        inputs = values.to(torch.float32, copy=True)
-        scaled = inputs.sub_(self.mean).mul_(self.scale)
+        inputs = values.to(self.mean.dtype, copy=True)
+        scaled = inputs.sub_(self.mean).mul_(self.scale).float()
         # A missing value becomes the mean of the training samples.
         return scaled.nan_to_num_(nan=0.0) if self.may_be_missing else scaled
 

@@ -20,7 +20,7 @@ class Scaling:
 
     Attributes:
         mean, std: of the inputs, per channel or feature, (C,) float64 each; pixels are in 0..1,
-            other inputs in their own unit. A feature with a std of 0 is left out.
+            other inputs in their own unit. A channel or feature with a std of 0 is left out.
         centre, spread: of the targets; their task scales them by these.
     """
 
@@ -72,7 +72,8 @@ def _statistics(inputs: np.ndarray, samples: np.ndarray) -> tuple[np.ndarray, np
     # In two passes: the difference of two large sums would lose a small spread.
     std = np.sqrt(mean_of(lambda values: (values - mean) ** 2))
     # A spread that comes from rounding a constant counts as 0.
-    return mean, np.where(std > 1e-7 * np.abs(mean), std, 0.0)
+    rounding = 1e-13 if inputs.dtype == np.float64 else 1e-7
+    return mean, np.where(std > rounding * np.abs(mean), std, 0.0)
 
 
 def _keep_indicators(
@@ -95,11 +96,11 @@ def channel_statistics(
         shape: (N, C, H, W).
 
     Returns:
-        (mean, std), (C,) float64 each; std is 1 where all pixels are equal.
+        (mean, std), (C,) float64 each.
     """
     pixels = len(pixel_sums) * shape[2] * shape[3]
     # Python's integers are exact, so that images of one colour have a spread of exactly zero.
     sums, squares = pixel_sums.sum(axis=0).astype(object)
     mean = (sums / pixels).astype(float) / 255
     std = np.sqrt(((pixels * squares - sums**2) / pixels**2).astype(float)) / 255
-    return mean, np.where(std > 0, std, 1.0)
+    return mean, std

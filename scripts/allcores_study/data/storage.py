@@ -31,8 +31,8 @@ class Samples:
 
     Attributes:
         shape: (N, ...) of all inputs; images are (N, C, H, W). The training part comes first.
-        chunks: consecutive arrays, N samples in all: uint8 images, float32, or int32 tokens, (n,
-            L).
+        chunks: consecutive arrays, N samples in all: uint8 images, float32, float64 for
+            a table, or int32 tokens, (n, L).
         targets: what the task's checked() takes, such as (N,) class numbers from 0.
         train: number of samples in the training part; the rest are the dataset's own test set.
         task: what is predicted.
@@ -69,8 +69,8 @@ class Dataset:
     """An opened dataset.
 
     Attributes:
-        inputs: (N, ...) uint8 or float32, memory-mapped; images are (N, C, H, W) uint8, tokens (N,
-            L) int32.
+        inputs: (N, ...), memory-mapped; images are (N, C, H, W) uint8, tables (N, F) float64,
+            tokens (N, L) int32, others float32.
         targets: (N,) int64 classes or float64 numbers.
         pixel_sums: (N, 2, C) int64, each image's sums of pixels and of squared pixels per channel;
             None: the inputs are not uint8 images.

@@ -19,11 +19,11 @@ def load(table: Any) -> Samples:
     names = [str(name) for name in table["target_names"]] if "target_names" in table else None
     return Samples(
         shape=table.data.shape,
-        chunks=[table.data.astype(np.float32)],
+        chunks=[np.asarray(table.data, np.float64)],
         targets=table.target,
         train=len(table.target),
         task=tasks.named("classification", len(names)) if names else tasks.named("regression", 1),
         names=names,
         columns=[{"name": name, "category": None} for name in map(str, table.feature_names)],
-        dtype=np.float32,
+        dtype=np.float64,
     )

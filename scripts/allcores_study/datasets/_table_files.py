@@ -5,10 +5,9 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,6 +19,7 @@ NA_WORDS = (
     *("NA", "N/A", "n/a", "NaN", "nan", "-NaN", "-nan", "null", "NULL", "None", "<NA>"),
     *("#N/A", "#NA", "#N/A N/A", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
 )
+TRUTH = {"True": True, "TRUE": True, "true": True, "False": False, "FALSE": False, "false": False}
 SEPARATORS = ";\t|"
 RATHER = {
     ";": "pandas.read_csv(FILE, sep=';', decimal=',')",  # which such files usually have
@@ -29,15 +29,32 @@ RATHER = {
 HEADERLESS = "set `header: false`, which calls the columns 0, 1, ..."
 
 
+@dataclass(frozen=True)
+class Table:
+    """What a file holds.
+
+    Attributes:
+        frame: the table; the names of its columns are texts, and its rows are numbered.
+        texts: its cells as they are written; None: it is no CSV.
+        has_row_names: whether its first column had no name, and was left out.
+        is_longer: whether that was so because its rows have a field more than the header.
+    """
+
+    frame: pd.DataFrame
+    texts: pd.DataFrame | None = None
+    has_row_names: bool = False
+    is_longer: bool = False
+
+
 def read(
     path: str | Path,
     texts: Iterable[str] = (),
     verbatim: Iterable[str] = (),
-    as_written: Iterable[str] = (),
+    named: Iterable[str] = (),
     missing_values: Iterable[Any] = (),
     header: bool = True,
-) -> pd.DataFrame:
-    """Return the pandas.DataFrame in a file; the names of its columns are texts.
+) -> Table:
+    """Return the Table in a file.
 
     An empty cell is missing. A word that stands for a missing value, such as NA, is missing in a
     column of numbers; in a column of words it is a word.
@@ -45,7 +62,7 @@ def read(
     Args:
         texts: columns of a CSV that are read as texts, so that 02 stays 02.
         verbatim: columns that are read as texts and in which an empty text is a text.
-        as_written: columns that are read as texts if they have a word that stands for a missing
+        named: columns of names, which are texts if they have a word that stands for a missing
             value.
         missing_values: further values that are missing: numbers or texts.
         header: whether the first row of a CSV has the names.
@@ -63,15 +80,54 @@ def read(
         _refuse_encoding(path)
         _refuse_separators(path)
     try:
-        if suffix == ".csv":
-            frame = _of_csv(path, {*texts}, {*verbatim}, {*as_written}, missing_values, header)
-        else:
-            frame = of_frame(pd.read_parquet(path), missing_values)
+        if suffix == ".parquet":
+            return Table(of_frame(pd.read_parquet(path), missing_values))
+        cells, has_row_names, is_longer = _cells(path, header)
+        missing = {"", *map(str, missing_values)}
+        frame = cells.copy()
+        for name in cells.columns.difference([*verbatim], sort=False):
+            column = cells[name]
+            is_text = name in texts or (name in named and column.isin(NA_WORDS).any())
+            found = None if is_text else _typed(column, missing)
+            frame[name] = column.where(~column.isin(missing)) if found is None else found
     except Exception as error:  # whatever pandas and pyarrow raise for a damaged file
         raise ValueError(f"{path}: cannot be read as {suffix[1:]} ({error})") from None
-    if suffix == ".csv" and header:
+    if header:
         _check_header(path)
-    return frame
+    return Table(frame, cells, has_row_names, is_longer)
+
+
+def _cells(path: str | Path, header: bool) -> tuple[pd.DataFrame, bool, bool]:
+    """Return the fields of Table of a CSV after `frame`.
+
+    A column has no name if R or pandas wrote the names of rows: as a field more than the header
+    has, or below an empty name. A comma at the end of each line makes no column.
+    """
+    import pandas as pd
+
+    names, first = _first_row(path), _first_row(path, 1)
+    is_longer = header and len(first) == len(names) + 1
+    options: dict[str, Any] = {"header": 0} if header else {"header": None}
+    if is_longer and not first[-1]:
+        is_longer, options["index_col"] = False, False
+    cells = pd.read_csv(path, dtype=str, keep_default_na=False, **options).rename(columns=str)
+    is_nameless = header and len(names) > 1 and not names[0].strip()
+    if is_nameless:
+        cells = cells.iloc[:, 1:]
+    return cells.reset_index(drop=True), is_nameless or is_longer, is_longer
+
+
+def _typed(cells: pd.Series, missing: set[str]) -> pd.Series | None:
+    """Return a column of texts as numbers or truth values; None: some are neither, nor missing."""
+    import pandas as pd
+
+    known = cells[~cells.isin([*missing, *NA_WORDS])]
+    if known.isin(TRUTH).all() and len(known):
+        return known.map(TRUTH).reindex(cells.index).infer_objects()
+    try:
+        return pd.to_numeric(known).reindex(cells.index)
+    except (ValueError, TypeError):
+        return None
 
 
 def of_frame(frame: pd.DataFrame, missing_values: Iterable[Any] = ()) -> pd.DataFrame:
@@ -87,64 +143,6 @@ def of_frame(frame: pd.DataFrame, missing_values: Iterable[Any] = ()) -> pd.Data
     if missing_values:
         frame = frame.mask(frame.isin([*missing_values]))
     return frame.reset_index(drop=True)  # an index is left by filtering rows, or names them
-
-
-def _of_csv(
-    path: str | Path,
-    texts: set[str],
-    verbatim: set[str],
-    as_written: set[str],
-    missing_values: Iterable[Any],
-    header: bool,
-) -> pd.DataFrame:
-    import pandas as pd
-
-    # Whole columns at once: pandas would infer the type of each part separately.
-    options = {"low_memory": False, "header": 0 if header else None}
-    given = [str(value) for value in missing_values]
-
-    def parsed(**further: Any) -> pd.DataFrame:
-        typed = {"dtype": dict.fromkeys(texts, str), "na_values": given}
-        return pd.read_csv(path, **options, **typed, **further).rename(columns=str)
-
-    frame, further = parsed(), {}
-    if header and _has_names(path):
-        frame.index = frame.index.astype(str)  # 0, 1, ... would not look like names
-    if has_names(frame) and len(frame.columns) and frame.iloc[:, -1].isna().all():
-        further = {"index_col": False}  # each line ends with an additional, empty field
-        frame = parsed(**further)
-    # Words, and what may be words, are kept as they are written.
-    words = {name for name, values in frame.items() if _has_words(values)} | (texts & {*frame})
-    doubtful = {name for name in as_written & {*frame} - words if frame[name].isna().any()}
-    verbatim = verbatim & {*frame}
-    if words or doubtful or verbatim:
-        written = pd.read_csv(path, **options, **further, dtype=str, keep_default_na=False)
-        written = written.rename(columns=str)
-        for name in doubtful:
-            if written[name].isin(NA_WORDS).any():
-                words.add(name)
-        for name in words | verbatim:
-            column = written[name].to_numpy(object)
-            if name not in verbatim:
-                column[np.isin(column, ["", *given])] = None
-            frame[name] = pd.array(column, "str")
-    return frame
-
-
-def _has_words(values: pd.Series) -> bool:
-    return values.dtype.kind not in "iufb" and any(isinstance(value, str) for value in values)
-
-
-def has_names(frame: pd.DataFrame) -> bool:
-    """Return whether the rows of a table have names, as read() returns it."""
-    import pandas as pd
-
-    return not isinstance(frame.index, pd.RangeIndex)
-
-
-def _has_names(path: str | Path) -> bool:
-    """Return whether the rows of a CSV have one field more than its header: pandas' index."""
-    return len(_first_row(path)) + 1 == len(_first_row(path, 1))
 
 
 def _first_row(path: str | Path, skip: int = 0) -> list[str]:

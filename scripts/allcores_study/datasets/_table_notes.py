@@ -13,46 +13,35 @@ from allcores_study.datasets import _table_files
 if TYPE_CHECKING:
     import pandas as pd
 
+    from allcores_study.datasets._table_files import Table
+
 # If a larger share of a column of texts looks like numbers, it may be meant as numbers.
 MOSTLY = 0.5
 SHOWN = 4  # values in a sentence
 # The least different numbers in a column, and the least repeats of a code, that are worth a note.
 DIFFERENT, REPEATED = 10, 3
-# What texts that are meant as numbers may look like: name -> pattern of the whole text.
-DRESSED = {
-    "numbers with a decimal comma (pandas.read_csv(FILE, decimal=',') reads them)": r"[-+]?"
-    r"(0,\d+|\d+,(\d{1,2}|\d{4,}))",
-    "dates": r"\d{4}-\d{1,2}-\d{1,2}.*|\d{1,2}[./]\d{1,2}[./]\d{2,4}.*",
-    "numbers with a unit or a sign": r"[$€£]?\s*[-+]?\d[\d,]*(\.\d+)?"
-    r"(\s*[%€$£°]|\s+\S{1,6}|(?!st|nd|rd|th)[a-zµ]{1,3})?",
-    "numbers with an unusual minus sign": r"[\u2010-\u2015\u2212]\s*\d[\d.,]*",
-    "times of day or durations": r"\d+:[0-5]\d(:[0-5]\d([.,]\d+)?)?",
-}
+# Texts that begin with a digit may be meant as numbers or dates.
+BEGINS_WITH_A_DIGIT = r"[^\w\s]?\s*\d"
 # Names of columns that identify a row: id, ID, Id, patient_id, patientId, but not Madrid.
 IDENTIFIER = r"^id$|(_id|Id|(?<![A-Z])ID)$"
 # The note on a table whose rows have names.
-NAMED = "its rows have one field more than its header; the first field was read as the row's name"
+NAMED = "its first column has no name, as names of rows have none, and was left out"
 
 
-def of(
-    frame: pd.DataFrame, features: pd.DataFrame, names: list[str], codes: dict[str, pd.Series]
-) -> list[str]:
+def of(table: Table, features: pd.DataFrame, names: list[str]) -> list[str]:
     """Return the notes on a table, one line each.
 
     Args:
-        features: the columns of the frame that are features.
+        features: the columns of the table that are features.
         names: other columns whose values are names: of classes, of groups.
-        codes: columns of whole numbers -> their texts, as they are in the file.
     """
-    return [" ".join(note.splitlines()) for note in _of(frame, features, names, codes)]
+    return [" ".join(note.splitlines()) for note in _of(table, features, names)]
 
 
-def _of(
-    frame: pd.DataFrame, features: pd.DataFrame, names: list[str], codes: dict[str, pd.Series]
-) -> Iterator[str]:
+def _of(table: Table, features: pd.DataFrame, names: list[str]) -> Iterator[str]:
     from pandas.api.types import is_string_dtype
 
-    if _table_files.has_names(frame):
+    if table.has_row_names:
         yield NAMED
     for name, values in features.items():
         present = values.dropna()
@@ -63,15 +52,13 @@ def _of(
             if hint:
                 count = values.nunique()
                 yield f"the column {name} counts as {count} categories, not as a number. {hint}"
-    texts = {name: frame[name].dropna() for name in (*names, *features)}
+    texts = {name: table.frame[name].dropna() for name in (*names, *features)}
     for name, values in texts.items():
         if is_string_dtype(values):
             yield from _alike(name, values)
             yield from _words_for_missing(name, values)
-    for name in names:
-        yield from _fractions(name, frame[name])
-    for name, values in codes.items():
-        yield from _codes(name, values)
+        elif table.texts is not None and values.dtype.kind in "iuf":
+            yield from _codes(name, table.texts[name][values.index])
     yield from _repeated_extremes(features)
     for name, values in features.items():
         yield from _row_numbers(name, values)
@@ -93,11 +80,13 @@ def of_almost_numbers(texts: pd.Series) -> str:
             remedy = f"; `missing_values: [{words}]` makes them missing"
         shown = _examples(other)
         return f"{len(other):,} of {len(texts):,} values are not numbers: {shown}{remedy}"
-    for kind, pattern in DRESSED.items():
-        is_dressed = is_number | plain.str.fullmatch(pattern)
-        if is_dressed.mean() > MOSTLY:
-            shown = texts[is_dressed & ~is_number]
-            return f"{len(shown):,} of {len(texts):,} values look like {kind}: {_examples(shown)}"
+    begins = is_number | plain.str.match(BEGINS_WITH_A_DIGIT)
+    if begins.mean() > MOSTLY:
+        return (
+            f"{begins.sum():,} of {len(texts):,} values begin with a digit: "
+            f"{_examples(texts[begins])}; numbers have a decimal point and no unit "
+            "(pandas.read_csv(FILE, decimal=',') reads decimal commas)"
+        )
     return ""
 
 
@@ -172,17 +161,6 @@ def _repeated_extreme(values: np.ndarray) -> float | None:
         if count >= REPEATED and (is_far or is_odd):
             return float(code)
     return None
-
-
-def _fractions(name: str, values: pd.Series) -> Iterator[str]:
-    """Yield a note on classes or groups that are numbers with fractions, as measurements are."""
-    if values.dtype.kind == "f" and (values % 1).any():
-        example = values[values % 1 != 0].iloc[0]
-        yield (
-            f"the column {name} has numbers with fractions, {example} for instance, and each of "
-            f"{values.nunique():,} different ones counts as a name; `task: regression` predicts "
-            "numbers"
-        )
 
 
 def _row_numbers(name: str, values: pd.Series) -> Iterator[str]:

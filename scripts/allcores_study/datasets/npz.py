@@ -25,7 +25,6 @@ from typing import Any
 import numpy as np
 
 from allcores_study.data import tokens
-from allcores_study.data.precision import unfit
 from allcores_study.data.storage import Samples
 from allcores_study.datasets._arrays import read_arrays
 from allcores_study.tasks import base as tasks
@@ -212,8 +211,6 @@ class _File:
         name, shape = f"{PARTS[part]}{self.kind}", self.shapes[part]
         array = read_arrays(self.path, name).reshape(shape)
         count = max(1, CHUNK * shape[0] // array.size)
-        if self.dtype == np.float32:
-            self._refuse_unfit(name, array[:: -(-shape[0] // count)])
         for start in range(0, shape[0], count):
             chunk = array[start : start + count]
             if self.are_tokens:
@@ -234,18 +231,6 @@ class _File:
             raise ValueError(
                 f"{self.path}: found tokens from {least} to {most}; expected numbers from 0 to "
                 f"{size - 1}, as set by `vocabulary` or else by the training samples"
-            )
-
-    def _refuse_unfit(self, name: str, samples: np.ndarray) -> None:
-        """Check samples from the whole file: a table column by column, other inputs as a whole."""
-        columns = samples if samples.ndim == 2 else samples.reshape(-1, 1)
-        columns = columns[np.isfinite(columns).all(axis=1)]  # inputs() reports the others
-        problem = unfit(columns) if len(columns) else None
-        if problem:
-            column, reason = problem
-            raise ValueError(
-                f"{self.path}: {name} holds (in column {column}) {reason}; use another unit, or "
-                "subtract a common offset"
             )
 
     def _shape(self, name: str) -> tuple[int, ...]:

@@ -8,14 +8,12 @@ so is what `missing_values` lists.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from allcores_study.data.precision import unfit
 from allcores_study.data.storage import Samples
 from allcores_study.datasets import _table_files, _table_notes
 from allcores_study.tasks import base as tasks
@@ -33,6 +31,7 @@ HAS_COLUMNS = True
 # MOST_CATEGORIES or more than half as many categories as rows.
 MOST_CATEGORIES, FEW_CATEGORIES = 1000, 20
 SHOWN = 5  # values in a message
+LARGEST = 1e100  # number in a column, whose square can be added up
 
 
 def load(
@@ -66,39 +65,24 @@ def load(
     names = [target if task == "classification" else None, groups]
     named = [name for name in names if isinstance(name, str)]
     reading: dict[str, Any] = {"missing_values": missing_values, "header": header}
-    frame = _table_files.read(path, as_written=named, **reading)
+    read = _table_files.read(path, named=named, **reading)
+    frame = read.frame
     answers, used = answers_of(path, frame, target, task, groups, time, drop)
     features = frame.drop(columns=list({*used, *drop}))
-    _refuse_unnamed(path, features)
     if frame.empty or features.columns.empty:
         raise ValueError(f"{path}: has {len(frame)} rows and {len(features.columns)} features")
     if missing == "error":
         refuse_missing(path, features, "`missing: mean` replaces them by the mean")
     columns = columns_of(path, features)
     inputs = encoded(path, features, columns)
-    _refuse_unfit(path, features, columns)
     return Samples(
         shape=inputs.shape,
         chunks=[inputs],
         **answers,
         columns=columns,
-        dtype=np.float32,
-        notes=notes_of(path, frame, features, named, header),
+        dtype=np.float64,
+        notes=_table_notes.of(read, features, named),
     )
-
-
-def notes_of(
-    path: str, frame: DataFrame, features: DataFrame, named: list[str], header: bool
-) -> list[str]:
-    """Return the notes on a table, one line each.
-
-    Args:
-        features: the columns of the frame that are features.
-        named: other columns whose values are names: of classes, of groups.
-        header: as in load().
-    """
-    codes = _whole_numbers_as_texts(path, frame[[*named, *features]], header)
-    return _table_notes.of(frame, features, named, codes)
 
 
 def answers_of(
@@ -154,28 +138,6 @@ def answers_of(
     }, used
 
 
-def _whole_numbers_as_texts(path: str, frame: DataFrame, header: bool) -> dict[str, Series]:
-    """Return whole-number columns of a CSV, perhaps with gaps -> their values as written."""
-    import pandas as pd
-
-    whole = [
-        name
-        for name, values in frame.items()
-        if values.dtype.kind in "iu" or (values.dtype.kind == "f" and _is_whole(values))
-    ]
-    if Path(path).suffix != ".csv" or not whole or _table_files.has_names(frame):
-        return {}
-    first = 0 if header else None
-    texts = pd.read_csv(path, dtype=str, index_col=False, header=first).rename(columns=str)
-    return {name: texts[name].dropna() for name in whole}
-
-
-def _is_whole(values: Series) -> bool:
-    """Return whether a column of floats has gaps and otherwise only whole numbers."""
-    present = values.dropna()
-    return 0 < len(present) < len(values) and not (present % 1).any()
-
-
 def columns_of(path: str, features: DataFrame) -> list[dict[str, Any]]:
     """Return the features of the encoded table, see Samples.columns.
 
@@ -216,7 +178,7 @@ def encoded(
     unknown_as_none: bool = False,
     unseen: Collection[int] = (),
 ) -> np.ndarray:
-    """Return the rows of a table as (N, F) float32, with NaN where a number is missing.
+    """Return the rows of a table as (N, F) float64, with NaN where a number is missing.
 
     Args:
         features: a table with these columns, and perhaps others.
@@ -227,7 +189,7 @@ def encoded(
     Raises:
         ValueError: a column is missing, of another kind than before, or has unknown categories.
     """
-    inputs = np.empty((len(features), len(columns)), np.float32)
+    inputs = np.empty((len(features), len(columns)))
     texts = {}
     for position, column in enumerate(columns):
         name = column["name"]
@@ -306,36 +268,15 @@ def numbers(path: str | Path, values: Series) -> np.ndarray:
         floats = pd.to_numeric(values).to_numpy(np.float64, na_value=np.nan)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path}: the column {values.name} holds no numbers ({error})") from None
-    too_large = np.abs(floats) > np.finfo(np.float32).max
+    too_large = np.abs(floats) > LARGEST
     if too_large.any():
         found = floats[too_large][0]
         raise ValueError(
             f"{path}: the column {values.name} holds {found} in row {np.flatnonzero(too_large)[0]} "
-            f"(counted from 0), which float32 cannot hold; if it is a missing value, list it under "
+            f"(counted from 0), which is too large; if it is a missing value, list it under "
             "`missing_values`"
         )
     return floats
-
-
-def _refuse_unnamed(path: str, features: DataFrame) -> None:
-    """Refuse the column that pandas makes from an index in a CSV."""
-    for name in features:
-        if Path(path).suffix == ".csv" and re.fullmatch(r"Unnamed: \d+", name):
-            raise ValueError(
-                f"{path}: a column has no name, perhaps because an index was written to the file; "
-                f'expected a name, or `drop: ["{name}"]`'
-            )
-
-
-def _refuse_unfit(path: str, features: DataFrame, columns: list[dict[str, Any]]) -> None:
-    for name in (column["name"] for column in columns if column["category"] is None):
-        values = _exact(path, features[name])
-        problem = unfit(values[~np.isnan(values)][:, None]) if not np.isnan(values).all() else None
-        if problem:
-            raise ValueError(
-                f"{path}: the column {name} holds {problem[1]}; use another unit, subtract a "
-                "common offset, or `drop` the column"
-            )
 
 
 def _exact(path: str | Path, values: Series) -> np.ndarray:

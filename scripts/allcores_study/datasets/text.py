@@ -14,7 +14,7 @@ import numpy as np
 
 from allcores_study.data.storage import Samples
 from allcores_study.data.tokens import Vocabulary
-from allcores_study.datasets import _table_files, table
+from allcores_study.datasets import _table_files, _table_notes, table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -59,8 +59,9 @@ def load(
     """
     names = [target if task == "classification" else None, groups]
     named = [name for name in names if isinstance(name, str)]
-    frame = _table_files.read(path, verbatim=[text], as_written=named, header=header)
-    if _table_files.has_names(frame):
+    read = _table_files.read(path, verbatim=[text], named=named, header=header)
+    frame = read.frame
+    if read.is_longer:
         raise ValueError(
             f"{path}: its rows have one field more than its header: texts with commas need quotes"
         )
@@ -90,7 +91,7 @@ def load(
         notes=[
             *(notes if cut else []),
             *unsplit,
-            *table.notes_of(path, frame, frame[[]], named, header),
+            *_table_notes.of(read, frame[[]], named),
         ],
     )
 

@@ -24,8 +24,8 @@ class NewSamples:
 
     Attributes:
         names: of the samples, (n,): their files, or numbers from 0.
-        inputs: (n, ...) uint8 images, or float32; int32 numbers of tokens; (n,) texts; ImageFiles,
-            a slice of which is such an array.
+        inputs: (n, ...) uint8 images, float32, or float64 for a table; int32 numbers of tokens;
+            (n,) texts; ImageFiles, a slice of which is such an array.
         notes: sentences on what may be unintended.
     """
 
@@ -71,8 +71,8 @@ def of(
         used |= {predictor.run.dataset.options.get("text")}
         frame = data[[name for name in data if str(name) in used]]
         missing_values = predictor.run.dataset.options.get("missing_values", ())
-        frame = _table_files.of_frame(frame, missing_values)
-        return _of_frame("data", frame, predictor, unknown_as_none, unseen)
+        read = _table_files.Table(_table_files.of_frame(frame, missing_values))
+        return _of_table("data", read, predictor, unknown_as_none, unseen)
     array = np.asarray(data)
     if array.dtype.kind not in "biuf" or isinstance(data, pd.Series):
         kind = type(data).__name__
@@ -88,8 +88,8 @@ def _at(
     if path.is_dir() or path.suffix.lower() in image_folder.SUFFIXES:
         return _of_images(path, predictor.shape)
     if path.suffix in _table_files.READERS and (predictor.columns or predictor.vocabulary):
-        frame = _read_table(path, predictor)
-        return _of_frame(path, frame, predictor, unknown_as_none, unseen)
+        read = _read_table(path, predictor)
+        return _of_table(path, read, predictor, unknown_as_none, unseen)
     if path.suffix not in (".npz", ".npy") or not path.is_file():
         raise ValueError(
             f"{path}: expected a .npz, a .npy, an image, a folder of images, or, where the run was "
@@ -110,7 +110,7 @@ def _at(
     return _of_array(path, arrays[used], predictor, notes)
 
 
-def _read_table(path: Path, predictor: Predictor) -> pd.DataFrame:
+def _read_table(path: Path, predictor: Predictor) -> _table_files.Table:
     """Read a table as the run's was read: categories are texts, also if all look like numbers."""
     options = predictor.run.dataset.options
     columns = predictor.columns or ()
@@ -121,20 +121,19 @@ def _read_table(path: Path, predictor: Predictor) -> pd.DataFrame:
     return _table_files.read(path, texts, verbatim, **reading)
 
 
-def _of_frame(
+def _of_table(
     place: str | Path,
-    frame: pd.DataFrame,
+    read: _table_files.Table,
     predictor: Predictor,
     unknown_as_none: bool,
     unseen: Collection[int],
 ) -> NewSamples:
     """Return the features or the texts that the run was trained on."""
-    options, columns = predictor.run.dataset.options, predictor.columns
+    options, columns, frame = predictor.run.dataset.options, predictor.columns, read.frame
     if frame.empty:
         raise ValueError(f"{place}: has no rows")
-    has_names = _table_files.has_names(frame)
     if columns is None:
-        if options.get("text") not in frame or has_names:
+        if options.get("text") not in frame or read.is_longer:
             found = ", ".join(map(str, frame.columns))
             raise ValueError(
                 f"{place}: has no texts in a column {options.get('text')}; found {found}"
@@ -147,7 +146,8 @@ def _of_frame(
     if options.get("missing", "error") == "error":
         names = sorted({column["name"] for column in columns})
         table.refuse_missing(place, frame[names], "none was missing when the run was trained")
-    return NewSamples(range(len(frame)), inputs, (_table_notes.NAMED,) if has_names else ())
+    notes = (_table_notes.NAMED,) if read.has_row_names else ()
+    return NewSamples(range(len(frame)), inputs, notes)
 
 
 def _of_array(
@@ -162,12 +162,12 @@ def _of_array(
             f"{place}: expected (N, {', '.join(map(str, predictor.shape))}), none of them 0; found "
             f"{inputs.shape}"
         )
-    if predictor.dtype == "float32" and inputs.dtype.kind in "fiub":
+    if predictor.dtype.startswith("float") and inputs.dtype.kind in "fiub":
         with np.errstate(over="ignore"):
-            inputs = inputs.astype(np.float32)
+            inputs = inputs.astype(predictor.dtype)
         if not np.isfinite(inputs).all():
             at = np.argwhere(~np.isfinite(inputs))[0].tolist()
-            raise ValueError(f"{place}: the value at {at} is not a finite float32 number")
+            raise ValueError(f"{place}: the value at {at} is not a finite {predictor.dtype} number")
     if predictor.vocabulary:
         size = predictor.vocabulary.size
         if inputs.dtype.kind not in "iu" or inputs.min() < 0 or inputs.max() >= size:

@@ -51,9 +51,9 @@ class StackedSamples:
 
         Targets are (K, B), or (K, B, T) if there are several.
         """
-        inputs = torch.from_numpy(self.inputs[positions.numpy()]).to(torch.float32, copy=True)
         # As batches.Batches does for a single network.
-        inputs.sub_(self.mean).mul_(self.scale)
+        inputs = torch.from_numpy(self.inputs[positions.numpy()]).to(self.mean.dtype, copy=True)
+        inputs = inputs.sub_(self.mean).mul_(self.scale).float()
         if self.may_be_missing:
             inputs.nan_to_num_(nan=0.0)
         if self.targets.dim() == 2:  # in a quarter of the time

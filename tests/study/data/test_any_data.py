@@ -97,6 +97,17 @@ def test_a_small_spread_far_from_zero_is_kept(tmp_path):
     assert answers.numpy() == pytest.approx(dataset.targets, abs=1e-6)
 
 
+def test_seconds_since_1970_are_told_apart_in_a_table(tmp_path):
+    seconds = 1_700_000_000 + np.arange(8)
+    frame = pd.DataFrame({"when": seconds, "y": np.arange(8) % 2})
+    dataset = opened(tmp_path, table.load(None, path=saved(tmp_path, frame), target="y"))
+    scaling = Scaling.of(dataset, np.arange(8))
+    batch = Batches(dataset.inputs, scaling.mean, scaling.std).plain(np.arange(8))
+    assert batch.dtype == torch.float32
+    expected = (seconds - seconds.mean()) / seconds.std()
+    assert batch[:, 0].numpy() == pytest.approx(expected, abs=1e-6)
+
+
 def test_a_folder_of_arrays_is_what_an_archive_is(tmp_path, monkeypatch):
     random = np.random.default_rng(0)
     arrays = {

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_any_data import PEOPLE, saved
 
-from allcores_study.data import precision, storage
+from allcores_study.data import storage
 from allcores_study.data.facts import Facts
-from allcores_study.datasets import _table_files, _table_notes, npz, table
+from allcores_study.datasets import _table_files, _table_notes, table
 
 
 def seconds(step):
@@ -35,18 +35,12 @@ DAYS = pd.date_range("2026-01-01", periods=30)
         ({}, {"target": ["ill"]}, r"found target .*; expected a column"),
         ({}, {"groups": 1}, "found the column 1; expected a name, in quotes"),
         ({}, {"groups": "town", "time": "age"}, "found groups and time; expected one of them"),
-        ({"Unnamed: 0": range(30)}, {}, r'an index was written.*`drop: ."Unnamed: 0".`'),
         ({"age": [np.inf] * 30}, {"time": "age"}, "a number is infinite"),
         ({"age": "soon"}, {"time": "age"}, "neither numbers nor dates"),
         (
             {"age": "31.12.2020"},
             {"time": "age"},
             r"\(Time data 31.12.2020 is not ISO8601 format\)$",
-        ),
-        (
-            seconds(1),
-            {},
-            "the column at holds numbers from 1700000000 to 1700000029, which float32",
         ),
         ({"odd": DAYS.astype(str)}, {}, "has 30 different texts in 30 rows"),
     ],
@@ -87,10 +81,10 @@ def test_a_file_that_is_no_table_is_told(tmp_path, text, message):
 
 
 def test_what_looks_odd_and_is_none_the_less_read(tmp_path):
-    for columns in (seconds(86_400), {"Unnamed: 0": range(30)}, {"odd": ["x"] * 29 + ["1"]}):
+    for columns in (seconds(1), {"odd": ["x"] * 29 + ["1"]}):
         frame = pd.concat([PEOPLE] * 5, ignore_index=True).assign(**columns)
-        drop = ["number", *(name for name in columns if name == "Unnamed: 0")]
-        assert table.load(None, path=saved(tmp_path, frame), target="ill", drop=drop).train == 30
+        options = {"path": saved(tmp_path, frame), "target": "ill", "drop": ["number"]}
+        assert table.load(None, **options).train == 30
 
 
 def test_a_long_column_is_read_as_a_whole(tmp_path):
@@ -100,32 +94,8 @@ def test_a_long_column_is_read_as_a_whole(tmp_path):
     frame.loc[2 * count - 1, "c"] = "x"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        columns = table.columns_of("it", _table_files.read(saved(tmp_path, frame))[["c"]])
+        columns = table.columns_of("it", _table_files.read(saved(tmp_path, frame)).frame[["c"]])
     assert [column["category"] for column in columns] == ["1", "2", "x"]
-
-
-@pytest.mark.parametrize(
-    ("values", "why"),
-    [
-        (1_700_000_000 + np.arange(60), "hardly tell apart"),
-        (1_700_000_000.0 + np.arange(60), "hardly tell apart"),
-        (10**17 + np.arange(60), "numbers from 100000000000000000 to 100000000000000059"),
-        (np.arange(60) * 1e30, "cannot compute with"),
-        (np.arange(60) * 1e-40, "cannot scale"),
-        (1_700_000_000 + np.arange(60) * 86_400, None),
-        (np.full(60, 0.1) + np.arange(60) * 1e-17, None),
-        (1000 + np.arange(60) / 64, None),
-        (np.zeros(60), None),
-        (np.arange(60) % 2 == 0, None),
-        # What rounding in float32 leaves of ones; numbers whose offsets their own type cannot hold.
-        (np.float32(1) + np.spacing(np.float32(1)) * np.arange(60, dtype=np.float32), None),
-        (np.array([-128, 127, 0, 5] * 15, np.int8), None),
-        (np.array([-(2**63), 2**63 - 1, 0]), None),
-    ],
-)
-def test_what_float32_cannot_serve_is_told(values, why):
-    problem = precision.unfit(values[:, None])
-    assert problem is None if why is None else why in problem[1]
 
 
 @pytest.mark.parametrize(
@@ -181,8 +151,9 @@ def test_a_number_that_is_no_truth_is_refused(tmp_path):
 
 def test_a_comma_at_the_end_of_each_line_names_no_rows(tmp_path):
     (tmp_path / "mine.csv").write_text("a,b\n1,2,\n3,4,\n")
-    assert _table_files.read(tmp_path / "mine.csv").to_dict("list") == {"a": [1, 3], "b": [2, 4]}
-    assert not _table_files.has_names(_table_files.read(tmp_path / "mine.csv"))
+    read = _table_files.read(tmp_path / "mine.csv")
+    assert read.frame.to_dict("list") == {"a": [1, 3], "b": [2, 4]}
+    assert not read.has_row_names
 
 
 NUMBERS = st.floats(-1e6, 1e6).map(lambda number: round(number, 3))
@@ -197,7 +168,7 @@ def test_a_table_is_encoded_alike_whatever_the_order_of_rows_and_columns(rows, r
     frame = pd.DataFrame(rows, columns=["number", "text", "truth"])
     columns = table.columns_of("it", frame)
     encoded = table.encoded("it", frame, columns)
-    assert (encoded[:, 0] == frame["number"].to_numpy(np.float32)).all()
+    assert (encoded[:, 0] == frame["number"].to_numpy()).all()
     for position, column in enumerate(columns[1:], 1):
         values = frame[column["name"]].astype(str)
         assert (encoded[:, position] == (values == column["category"])).all()
@@ -209,22 +180,15 @@ def test_a_table_is_encoded_alike_whatever_the_order_of_rows_and_columns(rows, r
 
 
 @pytest.mark.parametrize("names", ["xy", "01", "12"])
-def test_names_of_rows_are_told_from_features(tmp_path, names):
+@pytest.mark.parametrize("header", ["a,b", ",a,b", '"","a","b"'])
+def test_names_of_rows_are_told_from_features(tmp_path, names, header):
+    """As write.table() and write.csv() of R, and pandas, write them."""
     file = tmp_path / "mine.csv"
-    file.write_text("a,b\n{},01,2\n{},03,4\n".format(*names))
-    frame = _table_files.read(file)
-    assert _table_files.has_names(frame) and frame["a"].tolist() == [1, 3]
+    file.write_text(header + "\n{},1.5,2\n{},3,4\n".format(*names))
+    read = _table_files.read(file)
+    assert read.has_row_names and read.frame["a"].tolist() == [1.5, 3]
     (note,) = table.load(None, path=file, target="b").notes
     assert note == _table_notes.NAMED
-
-
-def test_arrays_are_judged_as_a_whole(tmp_path, monkeypatch):
-    """Rows that follow one another may be close, and still all of them far apart."""
-    monkeypatch.setattr(npz, "CHUNK", 4)
-    at = 1_700_000_000 + 10_000.0 * np.arange(50)
-    path = tmp_path / "mine.npz"
-    np.savez(path, inputs=np.stack([at, np.arange(50)], axis=1), targets=at)
-    assert len(list(npz.load(None, path=path, task="regression").chunks)) == 25
 
 
 def test_a_text_column_without_a_value_is_read(tmp_path):
@@ -243,7 +207,7 @@ def test_parquet_is_read_with_decimals_and_whatever_index(tmp_path):
         made = table.load(None, path=saved(tmp_path, index, "x.parquet"), target="y")
         assert made.notes == []
         assert made.chunks[0][:, 1].tolist() == [2, 3, 4, 5]
-    read = _table_files.read(saved(tmp_path, frame, "x.parquet"))
+    read = _table_files.read(saved(tmp_path, frame, "x.parquet")).frame
     assert read["price"].isna().tolist() == [False, True] + [False] * 4
 
 
@@ -260,19 +224,10 @@ def test_parquet_is_read_with_decimals_and_whatever_index(tmp_path):
         ("x", ["01067", "80331", "1067", "99999"] * 5, "'01067'; 5 now equal a value without"),
         ("y", ["01", "1", "02", "2"] * 5, "10 values begin with 0 as codes do"),
         ("x", ["01", "", "3", "4"] * 5, "5 values begin with 0 as codes do: '01'"),
-        ("x", [f"2026-01-{day:02}" for day in range(1, 21)], "20 of 20 values look like dates"),
-        ("x", [f"{day}.1.2026" for day in range(1, 21)], "20 of 20 values look like dates"),
-        ("x", ["5 kg", "6 kg", "7 kg", "8 kg"] * 5, "20 values look like numbers with a unit"),
-        (
-            "x",
-            ["00:05:00", "00:06:00"] * 10,
-            "20 values look like times of day or durations: '00:05:00'",
-        ),
-        (
-            "x",
-            ["\u22121", "2", "\u22123", "4"] * 5,
-            "10 of 20 values look like numbers with an unusual minus sign",
-        ),
+        ("x", [f"2026-01-{day:02}" for day in range(1, 21)], "20 of 20 values begin with a digit"),
+        ("x", ["5 kg", "6 kg", "7 kg", "8 kg"] * 5, "begin with a digit: '5 kg', '6 kg', '7 kg'"),
+        ("x", ["00:05:00", "00:06:00"] * 10, "20 values begin with a digit: '00:05:00'"),
+        ("x", ["\u22121", "2", "\u22123", "4"] * 5, "values begin with a digit: '\u22121'"),
         ("x", ["#DIV/0!", "2", "3", "4"] * 5, "5 of 20 values are not numbers: '#DIV/0!'"),
         ("x", ["?", *range(19)], "the column x counts as 20 categories, not as a number"),
         ("x", [f"{number} %" for number in range(20)], "the column x counts as 20"),
@@ -284,9 +239,7 @@ def test_parquet_is_read_with_decimals_and_whatever_index(tmp_path):
         ("x", [2 * n + n % 2 for n in range(20)], "is different in every row"),
         ("x", [0, 0, 0, *(n / 8 for n in range(17))], None),
         ("x", ["x", "y"] * 10, None),
-        ("x", ["1A", "2B", "3A", "3B"] * 5, None),
-        ("x", ["1st", "2nd", "3rd", "4th"] * 5, None),
-        ("x", ["1.2.3", "1.2.10", "2.0.1", "2.1.0"] * 5, None),
+        ("x", ["A1", "B2", "A3", "B3"] * 5, None),
     ],
 )
 def test_columns_that_may_be_meant_otherwise_are_noted(tmp_path, name, values, note):
@@ -306,5 +259,5 @@ def test_columns_that_may_be_meant_otherwise_are_noted(tmp_path, name, values, n
 
 def test_a_note_is_a_line_whatever_the_column_is_called():
     frame = pd.DataFrame({"x\nNOTE: fine": [1, 1]})
-    (note,) = _table_notes.of(frame, frame, [], {})
+    (note,) = _table_notes.of(_table_files.Table(frame), frame, [])
     assert note == "the column x NOTE: fine has a single value, 1: no information"
