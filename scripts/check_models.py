@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 
-from allcores.machine import cores, lean_torch, lifetime
+from allcores.machine import cores, lifetime
 from allcores_study.config import registry
 from allcores_study.config.run import Entry, Run
 
@@ -20,7 +20,7 @@ if __name__ == "__main__":
     if sys.argv[1:]:
         sys.exit(__doc__)
     cores.set_thread_variables(cores.allowed())
-    lean_torch.import_torch()
+    importlib.import_module("torch._dynamo")  # as optimizers do: once, not in each trial
     from allcores_study.planning import trials
     from allcores_study.tasks import base as tasks
 

@@ -23,7 +23,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from allcores.machine import cores, lean_torch
+from allcores.machine import cores
 
 
 def main(flags: argparse.Namespace) -> None:
@@ -31,7 +31,6 @@ def main(flags: argparse.Namespace) -> None:
         raise ValueError(f"--threads: found {flags.threads}; expected a number from 1")
     # Set before the imports: numpy and torch read these variables when they are imported.
     cores.set_thread_variables(flags.threads)
-    lean_torch.import_torch()
     import numpy as np
 
     from allcores_study.serving.model import Model

@@ -33,7 +33,7 @@ import signal
 import traceback
 from pathlib import Path
 
-from allcores.machine import cores, lean_torch
+from allcores.machine import cores
 from allcores_study.campaign import by_hand
 from allcores_study.config import registry
 from allcores_study.data import preparation
@@ -91,7 +91,6 @@ def train(file: Path, available: int | None) -> int:
         print(f"{needed} threads on {cores.allowed()} cores: expect it to be slow", flush=True)
     # Set before the imports: numpy and torch read these variables when they are imported.
     cores.set_thread_variables(run.threads_per_worker)
-    lean_torch.import_torch()
     if len(requests) == 1:
         return one(requests[0], node)
     if run.is_estimator:  # its package takes a second to import, and all runs have this model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 from allcores.machine import cores
@@ -9,12 +10,10 @@ from allcores_study.campaign import warm_start
 
 
 def torch() -> None:
-    """Import what check_models.py and train.py import."""
-    from allcores.machine import lean_torch
-
-    lean_torch.import_torch()
+    """Import what check_models.py and train.py import, and what torch's optimizers do."""
     import pyarrow.parquet  # noqa: F401
     import threadpoolctl  # noqa: F401
+    import torch._dynamo  # noqa: F401
 
     import check_models  # noqa: F401
     import train  # noqa: F401
@@ -25,6 +24,7 @@ def torch() -> None:
     # These read torch's files, and their results are cached.
     registry.optimizers()
     registry.losses()
+    gc.freeze()  # so that forked processes keep sharing the pages of all this
 
 
 def pandas() -> None:

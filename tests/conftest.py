@@ -11,12 +11,10 @@ import processors  # noqa: E402
 
 processors.imitate()  # what is imported from here on asks which instructions there are
 
-from allcores.machine import cores, lean_torch  # noqa: E402
+from allcores.machine import cores  # noqa: E402
 
 # As scripts/train.py does, before torch is imported: several tests fork from this process.
 cores.set_thread_variables(1)
-lean_torch.import_torch()
-
 import atexit  # noqa: E402
 import contextlib  # noqa: E402
 import dataclasses  # noqa: E402
@@ -32,6 +30,7 @@ import hypothesis  # noqa: E402
 import patience  # noqa: E402
 import pytest  # noqa: E402
 import torch  # noqa: E402
+import torch._dynamo  # noqa: E402
 
 from allcores.parallel.failures import RankFailedError  # noqa: E402
 from allcores.parallel.optimizers import OptimizerMaker  # noqa: E402

@@ -7,9 +7,9 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 sys.path.append(str(Path(__file__).parents[2] / "scripts"))  # not needed once it is installed
-from allcores.machine import lean_torch
+from allcores.machine import any_torchvision
 
-lean_torch.import_torchvision("ops")  # this project's torchvision has no operators of its own
+any_torchvision.import_torchvision("ops")  # this project's torchvision has no operators of its own
 import lightning  # noqa: E402
 from lightning.pytorch.strategies import DDPStrategy  # noqa: E402
 

@@ -8,9 +8,9 @@ import torch
 import torch.distributed as dist
 
 sys.path.append(str(Path(__file__).parents[2] / "scripts"))  # not needed once it is installed
-from allcores.machine import lean_torch
+from allcores.machine import any_torchvision
 
-lean_torch.import_torchvision("ops")  # this project's torchvision has no operators of its own
+any_torchvision.import_torchvision("ops")  # this project's torchvision has no operators of its own
 from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments  # noqa: E402
 
 import allcores.backend  # noqa: E402, F401

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from allcores.machine import any_torchvision
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -54,6 +56,7 @@ def users_module(module: str) -> Iterator[None]:
     if is_ours(module):
         yield
         return
+    any_torchvision.let_it_be_imported()
     arguments, before = sys.argv[1:], _packages()
     del sys.argv[1:]
     try:

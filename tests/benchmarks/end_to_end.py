@@ -13,11 +13,10 @@ from functools import partial
 
 from measure import IS_SMOKE, in_a_process, in_turn, ratios, report
 
-from allcores.machine import cores, lean_torch
+from allcores.machine import cores
 
 CORES = cores.allowed()
 cores.set_thread_variables(CORES)
-lean_torch.import_torch()
 
 import usual  # noqa: E402
 from train_once import images, run_of, samples_per_second, train_once  # noqa: E402

@@ -20,8 +20,8 @@ PROGRAMS = Path(__file__).parent / "newcomer"
 NAMES = {"with_allcores": "allcores", "with_skorch": "skorch", "with_lightning": "Lightning"}
 # torchvision for GPUs, beside a torch for CPUs, lacks operators that Lightning's metrics import.
 START = (
-    "import runpy, sys; from allcores.machine import lean_torch; "
-    "lean_torch.import_torchvision('ops'); runpy.run_path(sys.argv[1])"
+    "import runpy, sys; from allcores.machine import any_torchvision; "
+    "any_torchvision.import_torchvision('ops'); runpy.run_path(sys.argv[1])"
 )
 
 

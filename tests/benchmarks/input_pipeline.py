@@ -8,10 +8,9 @@ import time
 
 from measure import in_turn, ratios, report, sized
 
-from allcores.machine import cores, lean_torch
+from allcores.machine import cores
 
 cores.set_thread_variables(1)
-lean_torch.import_torch()
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402

@@ -8,10 +8,9 @@ import tempfile
 
 from measure import in_a_process, report, sized
 
-from allcores.machine import cores, lean_torch
+from allcores.machine import cores
 
 cores.set_thread_variables(1)
-lean_torch.import_torch()
 
 from train_once import images, run_of, train_once  # noqa: E402
 

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from allcores.machine.lean_torch import import_torchvision
+from allcores.machine.any_torchvision import import_torchvision
 
 EPOCHS, LR, GAMMA, BATCH_SIZE = 14, 1.0, 0.7, 64
 MEAN, STD = 0.1307, 0.3081

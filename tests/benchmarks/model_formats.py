@@ -4,10 +4,9 @@ import tempfile
 
 from measure import in_turn, report, sized
 
-from allcores.machine import cores, lean_torch
+from allcores.machine import cores
 
 cores.set_thread_variables(1)
-lean_torch.import_torch()
 
 from train_once import images, run_of, samples_per_second, train_once  # noqa: E402
 

@@ -10,10 +10,9 @@ import time
 
 from measure import in_a_process, in_turn, report, sized
 
-from allcores.machine import cores, lean_torch
+from allcores.machine import cores
 
 cores.set_thread_variables(1)
-lean_torch.import_torch()
 
 import dataclasses  # noqa: E402
 

@@ -5,7 +5,7 @@ import time
 import torch
 from PIL import Image
 
-from allcores.machine.lean_torch import import_torchvision
+from allcores.machine.any_torchvision import import_torchvision
 
 transforms = import_torchvision("transforms")
 

@@ -8,11 +8,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
-import yaml
 from conftest import ENVIRONMENT, ROOT
 
 from allcores import __version__ as allcores_version
-from allcores_study.analysis import methods
 
 STUDY = """
 models:
@@ -146,14 +144,6 @@ def test_what_it_can_do_is_said(allcores):
         "found rum; expected one of run, folder, python, plan, status, predict, train"
         in wrong.stderr
     )
-
-
-def test_how_to_cite_it_is_said_the_same_twice():
-    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    entry = " ".join(methods.ALLCORES.split())
-    assert f"{{Version {cited['version']}}}" in entry
-    assert f"title = {{{cited['title']}}}" in entry
-    assert f"{{{{{cited['authors'][0]['name']}}}}}" in entry
 
 
 def test_what_is_documented_to_submit_is_there(allcores):

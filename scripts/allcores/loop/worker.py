@@ -127,8 +127,6 @@ def run(
         )
     if threads > 1:
         _check_threads_after_fork()
-    # Creating an optimizer imports it, in 1.2 s: once here instead of in each worker.
-    importlib.import_module("torch._dynamo")
     with nodes.meet(count_nodes, node, rendezvous) as met:
         here = len(launch.ranks_of(met, workers, servers)) * threads
         with leases.leased(here) if pinning else nullcontext() as pins:
@@ -154,6 +152,8 @@ def run_workers(
     Returns:
         What the function returned on each worker of this node, in order.
     """
+    # Creating an optimizer imports it, in 1.2 s: once here instead of in each worker.
+    importlib.import_module("torch._dynamo")
     values = launch.run_ranks(partial(_call, function), workers, servers, threads, **how)
     return [pickle.loads(value) for value in values if value is not None]
 

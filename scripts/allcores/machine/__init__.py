@@ -1,4 +1,4 @@
 """What the machine provides: cores, leases of them, memory, processes and time.
 
-Only lean_torch.py imports torch.
+Only any_torchvision.py imports torch.
 """

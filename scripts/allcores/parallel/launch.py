@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import resource
@@ -97,8 +98,10 @@ def run_ranks(
     ]
     ranks = {}
     try:
+        gc.freeze()  # the ranks' collections then leave the shared pages alone
         for world in worlds:
             ranks[world.rank] = _fork(target, world, rendezvous, nodes)
+        gc.unfreeze()
         if once_forked:  # threads may be started from here on, not earlier
             once_forked()
         title = partial(supervision.title, workers=workers, nodes=nodes)

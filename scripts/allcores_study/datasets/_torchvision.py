@@ -24,7 +24,7 @@ def load(name: str, folder: str | Path, files: str) -> Samples:
     Raises:
         ValueError: the files are missing or damaged, and cannot be downloaded.
     """
-    from allcores.machine.lean_torch import import_torchvision
+    from allcores.machine.any_torchvision import import_torchvision
 
     dataset_class = getattr(import_torchvision("datasets"), name)
     try:

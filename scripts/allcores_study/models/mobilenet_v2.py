@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from allcores.machine.lean_torch import import_torchvision
+from allcores.machine.any_torchvision import import_torchvision
 
 models = import_torchvision("models")
 

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 from test_image_folder import images_in
 
-from allcores.machine.lean_torch import import_torchvision
+from allcores.machine.any_torchvision import import_torchvision
 from allcores_study.config import checks, registry
 from allcores_study.config.run import Entry
 from allcores_study.data import preparation, storage

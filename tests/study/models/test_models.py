@@ -1,11 +1,8 @@
 """Every model: any number of channels, image size and classes; forward, backward and widths."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
-from conftest import ENVIRONMENT, ROOT, usual, vary
+from conftest import usual, vary
 
 from allcores_study.config import checks, component, fit, grid, registry
 from allcores_study.config.run import Entry
@@ -87,29 +84,6 @@ def test_a_model_of_your_own_is_told_what_it_asks_for(tmp_path, monkeypatch):
     model = build("own_nets:Net", 1, (4, 4), 3, hidden=6)
     assert model(torch.randn(2, 1, 4, 4)).shape == (2, 3)
     assert model[2].in_features == 6
-
-
-COMPILE = """
-import sys
-sys.path.insert(0, "scripts")
-from allcores.machine import lean_torch
-lean_torch.import_torch()
-import torch
-optimizer = torch.optim.Adam([torch.zeros(1, requires_grad=True)])
-optimizer.step()
-assert not hasattr(sys.modules["torch._dynamo"], "__file__"), "the compiler was imported after all"
-print(torch.compile(lambda x: x + 1, backend="eager")(torch.ones(1)).item())
-optimizer.step()
-torch.optim.SGD([torch.zeros(1, requires_grad=True)]).step()
-"""
-
-
-def test_the_compiler_is_left_out_until_somebody_compiles():
-    run = subprocess.run(
-        [sys.executable, "-c", COMPILE], cwd=ROOT, env=ENVIRONMENT, text=True, capture_output=True
-    )
-    assert run.returncode == 0, run.stderr
-    assert run.stdout == "2.0\n"
 
 
 OF_WIDTH = """

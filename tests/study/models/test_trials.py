@@ -123,7 +123,7 @@ def test_ctrl_c_ends_trials_without_a_traceback(place):
         "task": ["classification", 3],
         "strategies": [],
     }
-    trial |= {"examples": None, "limit": 600}
+    trial |= {"limit": 600}
     process = subprocess.Popen(
         [sys.executable, ROOT / "scripts" / "check_models.py"],
         stdin=subprocess.PIPE,
