@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import platform
@@ -19,7 +20,7 @@ import psutil
 from allcores.machine import cores, lifetime
 
 SAMPLING_INTERVAL = 0.5  # seconds
-STOPPED = 2.0  # seconds; a process this late that was not waiting for a core was stopped
+STOPPED = 5.0  # seconds; a process whose sample is so late was stopped
 # Reading memory takes 4 ms per process. It may take this share of one core's time, but is done at
 # least whenever the age of a run has doubled, so that short runs are also measured.
 SHARE_FOR_MEMORY = 0.01
@@ -98,14 +99,12 @@ class Session:
 
     Attributes:
         trace: [(seconds since 1970, CPU seconds used so far), ...], from the start of the process.
-        waited: seconds for which its threads were ready but had no core.
         stopped: seconds for which the whole process was stopped, for example by Ctrl-Z or because
             the machine was suspended.
         peak_memory: largest sum of proportional set sizes seen, in bytes. Shared pages count once.
     """
 
     trace: list
-    waited: float = 0.0
     peak_memory: int = 0
     stopped: float = 0.0
 
@@ -145,11 +144,7 @@ class Watch(threading.Thread):
         self.over = threading.Event()
         self.cores: list[int] | None = None
         self.others: float | None = None
-        # Seconds that processes have waited for cores.
-        self._of_dead: float = 0.0
-        self._of_living: dict[int, float] = {}
         self._begun, self._memory_again = time.monotonic(), 0.0  # when memory is read again
-        self._waited_before = 0.0
 
     def run(self) -> None:
         session = self.sessions[-1]
@@ -172,26 +167,19 @@ class Watch(threading.Thread):
         """
         session, began = self.sessions[-1], time.monotonic()
         is_over = self.over.wait(SAMPLING_INTERVAL)
-        late, waited = time.monotonic() - began - SAMPLING_INTERVAL, _waited("self")
-        # A thread that waits for a core is also late.
-        if late > STOPPED + waited - self._waited_before:
+        late = time.monotonic() - began - SAMPLING_INTERVAL
+        if late > STOPPED:
             session.stopped += late
-        self._waited_before = waited
         return is_over
 
     def sample(self) -> None:
         me, session = psutil.Process(), self.sessions[-1]
-        waited, cpu, processes = {}, cpu_seconds(), [me, *me.children(recursive=True)]
-        for process in processes:
-            try:
-                waited[process.pid] = _waited(process.pid)
+        others = me.children(recursive=True)
+        cpu, processes = cpu_seconds(), [me, *others]
+        for process in others:
+            with contextlib.suppress(psutil.Error, OSError):  # it has ended since
                 # With the children that it has waited for; this process's own are in cpu_seconds().
-                cpu += sum(process.cpu_times()[:4]) if process != me else 0.0
-            except (psutil.Error, OSError):  # it ended between the listing and the reading
-                continue
-        self._of_dead += sum(s for pid, s in self._of_living.items() if pid not in waited)
-        self._of_living = waited
-        session.waited = self._of_dead + sum(waited.values())
+                cpu += sum(process.cpu_times()[:4])
         # The time of a process that has ended but was not waited for yet is known later.
         session.trace.append((time.time(), max(cpu, session.cpu)))
         began = time.monotonic()
@@ -221,8 +209,7 @@ class Watch(threading.Thread):
 
 def _line(number: int, session: Session) -> str:
     time, cpu = session.trace[-1]
-    costs = f"{session.waited:.3f} {session.peak_memory} {session.stopped:.3f}"
-    return f"{number} {time:.3f} {cpu:.3f} {costs}\n"
+    return f"{number} {time:.3f} {cpu:.3f} {session.peak_memory} {session.stopped:.3f}\n"
 
 
 def _read_sessions(file: Path) -> list[Session]:
@@ -231,13 +218,13 @@ def _read_sessions(file: Path) -> list[Session]:
     text = file.read_text(errors="replace") if file.exists() else ""
     for line in text.split("\n")[:-1]:
         try:
-            number, time, cpu, waited, memory, stopped = map(float, line.split())
+            number, time, cpu, memory, stopped = map(float, line.split())
         except ValueError:
             continue
-        if all(map(math.isfinite, (number, time, cpu, waited, memory, stopped))):
+        if all(map(math.isfinite, (number, time, cpu, memory, stopped))):
             session = sessions.setdefault(number, Session([]))
             session.trace.append((time, cpu))
-            session.waited, session.peak_memory, session.stopped = waited, int(memory), stopped
+            session.peak_memory, session.stopped = int(memory), stopped
     return list(sessions.values())
 
 
@@ -247,14 +234,6 @@ def _memory(process: Any) -> int:
         return process.memory_full_info().pss
     except (psutil.Error, OSError):
         return 0
-
-
-def _waited(pid: int | str) -> float:
-    """Return for how many seconds the threads of a process have waited in the queue of a core."""
-    nanoseconds = 0
-    for file in Path(f"/proc/{pid}/task").glob("*/schedstat"):
-        nanoseconds += int(file.read_text().split()[1])
-    return nanoseconds / 1e9
 
 
 def cpu_seconds() -> float:

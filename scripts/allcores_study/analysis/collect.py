@@ -1,7 +1,8 @@
-"""Gather the results of a study's runs, and refuse results of other runs."""
+"""Gather the results of a study's runs."""
 
 from __future__ import annotations
 
+import contextlib
 import io
 from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
@@ -12,16 +13,11 @@ import numpy as np
 import pandas as pd
 
 from allcores_study.analysis import comparison, metrics, selection, tidy
-from allcores_study.data import folds, storage
-from allcores_study.records import fingerprint, identity, run_files
+from allcores_study.data import storage
+from allcores_study.records import run_files
 
 if TYPE_CHECKING:
     from allcores_study.analysis.study import Study
-    from allcores_study.config.run import Conditions, Run
-
-# Caches by folder, because many runs share datasets and folds.
-_datasets: dict[Path, storage.Dataset] = {}
-_folds: dict[tuple[Path, str | None, int | None], np.ndarray | None] = {}
 
 
 def of_study(study: Study) -> dict[str, Any]:
@@ -35,8 +31,7 @@ def of_study(study: Study) -> dict[str, Any]:
     for run in study.runs:
         folder = Path(study.folder.run(run.path))
         try:
-            conditions = study.table.conditions[run.path]
-            all_metrics.append(read(folder, run, study.data, conditions))
+            all_metrics.append(run_files.metrics(folder))
             paths.append(run.path)
         except ValueError as error:
             if not study.missing:
@@ -53,8 +48,10 @@ def of_study(study: Study) -> dict[str, Any]:
         "candidates": selection.candidates(study, all_metrics, measured),
         "missing": pd.DataFrame({"run": missing, "log": [study.log(path) for path in missing]}),
     }
-    places = {run.dataset.label: Path(study.data) / run.dataset.label for run in study.runs}
-    datasets = {label: _datasets[at] for label, at in places.items() if at in _datasets}
+    datasets = {}
+    for label in study.infos:
+        with contextlib.suppress(ValueError):  # damaged meanwhile
+            datasets[label] = storage.open_dataset(study.folder.dataset(label))
     has_groups = any(data.groups is not None for data in datasets.values())
     whole = [pair for pair in pairs if has_groups or _is_baseline(pair[0], study)]
     others = [pair for pair in pairs if pair not in whole]
@@ -67,69 +64,6 @@ def of_study(study: Study) -> dict[str, Any]:
 
 def _is_baseline(run: dict[str, Any], study: Study) -> bool:
     return run["settings"]["strategy"]["label"] == study.facts.baseline
-
-
-def read(folder: Path, run: Run, data_folder: str | Path, conditions: Conditions) -> dict[str, Any]:
-    """Read the metrics of a run.
-
-    Args:
-        folder: of the run.
-        run: the run to which they should belong.
-        data_folder: where the prepared datasets are.
-        conditions: required by the study.
-
-    Raises:
-        ValueError: they were edited, or belong to another run than the config's. An invocation
-            would have trained such runs again; this guards reports made by hand from copied
-            results.
-    """
-    metrics = run_files.metrics(folder)
-    actual = metrics["identity"]
-    different = identity.differences(actual, wanted_identity(run, data_folder, actual))
-    different += fingerprint.changed(metrics["loaded"])
-    if conditions.curves and not metrics["conditions"]["curves"]:
-        different += [] if metrics["diverged"] else ["curves"]
-    if conditions.exclusive and not metrics["conditions"]["exclusive"]:
-        different.append("exclusive")
-    if different:
-        raise ValueError(
-            f"{folder} belongs to another run than the config's; different: "
-            f"{', '.join(different)}. Delete it to train again"
-        )
-    return metrics
-
-
-def wanted_identity(
-    run: Run, data_folder: str | Path, actual: dict[str, str | None]
-) -> dict[str, str | None]:
-    """Return the identity that a run should have on the prepared data.
-
-    If these no longer exist, it is that on the data that the run was trained on.
-
-    Args:
-        actual: the identity in the run's metrics.json.
-
-    Raises:
-        ValueError: the prepared data are damaged, or the folds belong to other data.
-    """
-    folder = Path(data_folder) / run.dataset.label
-    if not (folder / "dataset.json").exists():
-        return actual | identity.before_data(run)
-    dataset, fold_of = _dataset_and_folds(run, folder)
-    return identity.of_run(run, dataset.record, fold_of)
-
-
-def _dataset_and_folds(run: Run, folder: Path) -> tuple[storage.Dataset, np.ndarray | None]:
-    """Return the dataset in a folder, and the fold of each sample."""
-    if folder not in _datasets:
-        _datasets[folder] = storage.open_dataset(folder)
-    dataset = _datasets[folder]
-    key = folder, run.folds_file, run.fold if run.inner_folds else None
-    if key not in _folds:
-        file = folder / str(run.folds_file)
-        assigned = file if file.exists() else None  # without it, the same folds are assigned again
-        _folds[key] = folds.of_run(run, folds.Assignable.of(dataset), assigned)
-    return dataset, _folds[key]
 
 
 def of_all(

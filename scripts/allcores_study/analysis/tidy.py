@@ -105,7 +105,6 @@ def runs(all_metrics: list[dict[str, Any]], measured: list[dict[str, float]]) ->
             "peak_memory_mb": metrics["peak_memory_bytes"] / 1e6,
             "pinned": metrics["cores"]["pinned"] is not None,
             "pinned_to": " ".join(map(str, metrics["cores"]["pinned"] or [])),
-            "waited_seconds": metrics["cores"]["waited_seconds"],
             "contended": metrics["cores"]["contended"],
             "stopped_seconds": metrics["cores"]["stopped_seconds"],
             "exclusive": metrics["conditions"]["exclusive"],

@@ -59,7 +59,7 @@ def write(
         The names of the files of tables and figures.
 
     Raises:
-        ValueError: a result is damaged, or belongs to another run than the config's.
+        ValueError: a result is damaged.
         OSError: a file cannot be read or written.
     """
     folder = Path(study.place)

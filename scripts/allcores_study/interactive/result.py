@@ -17,8 +17,7 @@ from allcores_study.serving.model import Model
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-# The tables that answer the question of a study, the first of those that it has; so for figures.
-ANSWERING = ("models", "speed", "accuracy")
+# The figures that answer the question of a study, the first of those that it has.
 DRAWING = ("accuracy", "speedup", "loss")
 # Columns that a result does not show, as `table` has them, and how it writes numbers.
 DETAILS = ["pairs", "difference", "low", "high", "at_most", "p", "conditions", "note"]
@@ -61,10 +60,8 @@ class Result:
     def table(self) -> pd.DataFrame:
         """The table that answers the question of the study: a row per model, or per way of use."""
         tables = self.tables
-        found = [tables[name] for name in ANSWERING if name in tables]
-        if not found:
-            raise ValueError(f"{self.folder}: has no table; run the study again")
-        return found[0]
+        models = tables.get("models", pd.DataFrame())
+        return models if len(models) > 1 else tables.get("speed", models)
 
     @property
     def runs(self) -> pd.DataFrame:

@@ -302,8 +302,7 @@ def _train(members: list[Member], before: costs.Session) -> costs.Session:
 def _since(before: costs.Session, session: costs.Session) -> costs.Session:
     """Return what a process has spent since an earlier Session of it."""
     trace = [(before.ended, 0.0), (session.ended, session.cpu - before.cpu)]
-    waited = session.waited - before.waited
-    return costs.Session(trace, waited, session.peak_memory, session.stopped)
+    return costs.Session(trace, session.peak_memory, session.stopped)
 
 
 def _shares(all_epochs: list[list[dict[str, Any]]]) -> list[float]:
@@ -331,12 +330,10 @@ def _slice(whole: dict[str, Any], before: float, share: float) -> dict[str, Any]
         "ended": started + share * seconds,
         "trace": thinned([(started, 0.0), (started + share * seconds, cpu_seconds)]),
         "cpu_seconds": cpu_seconds,
-        "waited_seconds": share * session["waited_seconds"],
         "stopped_seconds": share * session["stopped_seconds"],
     }
     others = whole["others_seconds"]
     return whole | {
         "sessions": [of_run],
-        "waited_seconds": share * whole["waited_seconds"],
         "others_seconds": others and share * others,
     }

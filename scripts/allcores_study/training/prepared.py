@@ -30,8 +30,7 @@ from allcores_study.training.evaluation import evaluate
 if TYPE_CHECKING:
     from allcores_study.training.run_request import RunRequest
 
-# A pinned run is contended if other processes used more than this share of its cores' time; one
-# that is not pinned, if its threads waited for a core longer than this share of its CPU time.
+# A run is contended if other processes used more than this share of the time of its cores.
 CONTENDED = 0.1
 MOST_POINTS = 1000  # of the CPU time of a session that are recorded
 
@@ -238,15 +237,14 @@ def _machine() -> dict[str, Any]:
 def costs_of_node(watch: costs.Watch) -> dict[str, Any]:
     """Return what a run has cost on this node, over all sessions, and whether it was contended.
 
-    For a pinned run, the CPU time of other processes on its cores decides. For any other, it is how
-    long its threads waited for a core, which its own helper threads also cause.
+    The CPU time of other processes on its cores decides; of a run that is not pinned, it is not
+    known.
     """
     sessions = [
         {
             "started": session.started,
             "ended": session.ended,
             "cpu_seconds": session.cpu,
-            "waited_seconds": session.waited,
             "peak_memory_bytes": session.peak_memory,
             "stopped_seconds": session.stopped,
             "trace": thinned(session.trace),
@@ -254,18 +252,13 @@ def costs_of_node(watch: costs.Watch) -> dict[str, Any]:
         for session in watch.sessions
     ]
     last = watch.sessions[-1]
-    waited = sum(session.waited for session in watch.sessions)
-    if watch.others is None or watch.cores is None:
-        contended = waited > CONTENDED * sum(session.cpu for session in watch.sessions)
-    else:
-        contended = watch.others > CONTENDED * len(watch.cores) * (last.ended - last.started)
+    seconds = len(watch.cores or ()) * (last.ended - last.started)
     return {
         "host": platform.node(),
         "processor": cores.processor(),
         "pinned": watch.cores,
-        "waited_seconds": waited,
         "others_seconds": watch.others,
-        "contended": contended,
+        "contended": (watch.others or 0.0) > CONTENDED * seconds,
         "sessions": sessions,
     }
 
@@ -293,7 +286,6 @@ def _sum_up(costs_of_nodes: list[dict[str, Any]]) -> dict[str, Any]:
         "peak_memory_bytes": sum(peaks),
         "cores": {
             "pinned": first["pinned"],
-            "waited_seconds": sum(node["waited_seconds"] for node in costs_of_nodes),
             "others_seconds": first["others_seconds"],
             "stopped_seconds": sum(session["stopped_seconds"] for session in first["sessions"]),
             "contended": any(node["contended"] for node in costs_of_nodes),

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from collections import defaultdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from allcores_study.data import folds, storage
 from allcores_study.records import fingerprint, identity, run_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import numpy as np
+
+    from allcores_study.config.run import Run
     from allcores_study.watching.ledger import Ledger, UpToDateCheck
 
 
@@ -34,8 +40,6 @@ def reasons(check: UpToDateCheck, path: str) -> list[str]:
     Args:
         check: of the run's table.
     """
-    from allcores_study.analysis import collect  # not at the top: snakemake would import pandas
-
     folder, table = check.folder, check.table
     if not folder.has(path):
         return ["has not been trained, or not to its end"]
@@ -50,7 +54,7 @@ def reasons(check: UpToDateCheck, path: str) -> list[str]:
     before_data = {part: recorded.get(part, "") for part in identity.before_data(run)}
     is_other = check.made_of(run, before_data) != record.made_of
     try:
-        expected = collect.wanted_identity(run, folder.dataset(""), recorded)
+        expected = _wanted(run, Path(folder.data(run)), recorded)
     except ValueError as error:
         # Damaged data are rebuilt. If their files come out the same, nothing is retrained.
         return [f"data: {error}"] if is_other else []
@@ -72,6 +76,36 @@ def reasons(check: UpToDateCheck, path: str) -> list[str]:
         missing = [key for key in ("curves", "exclusive") if getattr(asked, key)]
         lines.append(f"now with {' and '.join(missing or ['another metric to choose by'])}")
     return lines
+
+
+def _wanted(run: Run, folder: Path, recorded: dict[str, str | None]) -> dict[str, str | None]:
+    """Return the identity that a run should have on its prepared dataset.
+
+    If that no longer exists, it is that on the data that the run was trained on.
+
+    Args:
+        folder: of the dataset.
+        recorded: the identity in the run's metrics.json.
+
+    Raises:
+        ValueError: the prepared data are damaged, or the folds belong to other data.
+    """
+    if not (folder / "dataset.json").exists():
+        return recorded | identity.before_data(run)
+    key = folder, run.folds_file, run.fold if run.inner_folds else None
+    if key not in _folds:  # many runs share datasets and folds
+        file = folder / str(run.folds_file)
+        assigned = file if file.exists() else None  # without it, the same are assigned again
+        _folds[key] = folds.of_run(run, folds.Assignable.of(_open(folder)), assigned)
+    return identity.of_run(run, _open(folder).record, _folds[key])
+
+
+@functools.cache
+def _open(folder: Path) -> storage.Dataset:
+    return storage.open_dataset(folder)
+
+
+_folds: dict[tuple[Path, str | None, int | None], np.ndarray | None] = {}
 
 
 def _of_settings(

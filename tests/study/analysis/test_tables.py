@@ -56,7 +56,7 @@ def made(strategy, workers, fold, accuracy, seconds):
         "cpu_seconds": 100.0,
         "resumed": 0,
         "peak_memory_bytes": 1e8,
-        "cores": {"pinned": [0], "waited_seconds": 0.1, "contended": False, "stopped_seconds": 0.0},
+        "cores": {"pinned": [0], "contended": False, "stopped_seconds": 0.0},
         "machine": {"cores_allowed": 2, "host": "h", "processor": "p", "torch": "t"},
     }
 

@@ -98,7 +98,7 @@ def test_a_trial_ends_at_its_limit_although_the_model_has_started_a_process(plac
     }
     process = subprocess.run(
         [sys.executable, ROOT / "scripts" / "check_models.py"],
-        input=json.dumps([trial | {"strategies": [], "examples": None, "limit": 3}]),
+        input=json.dumps([trial | {"strategies": [], "limit": 3}]),
         capture_output=True,
         text=True,
         check=True,

@@ -1,6 +1,5 @@
 """Results and data are kept whole: what is damaged, or of something else, is rebuilt."""
 
-import functools
 import os
 import re
 import shutil
@@ -15,10 +14,8 @@ from project import Project, copy
 from snakemake.iocontainers import Wildcards
 
 from allcores.files import read_json, sha256
-from allcores_study.analysis import collect
 from allcores_study.campaign.run_jobs import RunJobs
 from allcores_study.config import grid, settings
-from allcores_study.config.run import Conditions
 from allcores_study.data import folds, storage
 from allcores_study.planning.estimate import Estimates
 from allcores_study.records.results_folder import ResultsFolder
@@ -267,30 +264,6 @@ def test_asking_for_more_trains_again_and_asking_for_less_does_not(project):
     for value in (True, False):
         project.configure(studying("curves", value))
         assert Decisions(project).runs == set()
-
-
-def test_results_of_another_run_are_refused(project):
-    """Of other data, behind Snakemake's back; of other conditions; of damaged data."""
-    table = grid.expand(yaml.safe_load(project.config.read_text()))
-    run, folder = next(iter(table.runs.values())), ResultsFolder("results/mine")
-    read = functools.partial(collect.read, Path(folder.run(run.path)), run)
-    assert read(folder.dataset(""), Conditions())["train_samples"] == 20
-    with pytest.raises(ValueError, match="different: exclusive"):
-        read(folder.dataset(""), Conditions(exclusive=True))
-    other = project.folder / "other" / "mine"
-    shutil.copytree(folder.dataset("mine"), other)
-    record = storage.read_record(other)
-    np.save(other / "inputs.npy", 1 - np.load(other / "inputs.npy"))
-    record.files["inputs.npy"] = sha256(other / "inputs.npy")
-    record.write(other / "dataset.json")
-    with pytest.raises(ValueError, match="different: the inputs"):
-        read(other.parent, Conditions())
-    damaged = shutil.copytree(folder.dataset("mine"), project.folder / "damaged" / "mine")
-    spoil(damaged / "targets.npy", "flip")
-    with pytest.raises(ValueError, match="is not what was prepared"):
-        read(damaged.parent, Conditions())
-    # Data that are gone hide nothing: what the run says of them stands.
-    assert read(project.folder / "gone", Conditions())["train_samples"] == 20
 
 
 def test_another_config_of_the_same_labels_has_results_of_its_own(project):

@@ -25,11 +25,12 @@ fastest {baseline} with at most as many cores**, used as threads. *efficiency*: 
 by the ratio of cores. *utilisation*: the share of its cores that a run kept busy from start to end.
 *note*: *oversubscribed* if there were more processes than cores; *stopped* if a run was suspended
 and continued, for example by Ctrl-Z; *contended* if others used the cores for more than a tenth of
-the time; *other conditions* if the *conditions* (alone or packed, processor, torch) differ from the
-baseline's, so that there is no speedup. *sent mb*: megabytes sent between nodes per epoch. The last
-columns are the share of each phase in the training time of the first worker. If a strategy hides
-part of its communication behind computation, only the rest counts as *communicate*. Unless the
-study is ``exclusive``, other runs used other cores of the machine at the same time.
+the time; *not pinned* if the system chose the cores; *other conditions* if the *conditions* (alone
+or packed, processor, torch) differ from the baseline's, so that there is no speedup. *sent mb*:
+megabytes sent between nodes per epoch. The last columns are the share of each phase in the training
+time of the first worker. If a strategy hides part of its communication behind computation, only the
+rest counts as *communicate*. Unless the study is ``exclusive``, other runs used other cores of the
+machine at the same time.
 """
 # Columns shown at first; a button shows the others.
 COMPARED = ("cores", "samples_per_second", "speedup", "efficiency", "note")
@@ -74,6 +75,7 @@ def table(runs: pd.DataFrame, epochs: pd.DataFrame, facts: StudyFacts) -> pd.Dat
             conditions=("conditions", lambda texts: " / ".join(sorted(set(texts)))),
             mixed=("conditions", lambda texts: texts.nunique() > 1),
             stopped=("stopped_seconds", "sum"),
+            pinned=("pinned", "all"),
         )
         .reset_index()
     )
@@ -83,11 +85,14 @@ def table(runs: pd.DataFrame, epochs: pd.DataFrame, facts: StudyFacts) -> pd.Dat
     table = against_baseline(table, facts.baseline)
     crowded = table["cores"] > table["allowed"]
     table["note"] = np.select(
-        [table["other_conditions"], crowded, table["stopped"] > 0, table["contended"]],
-        [tidy.OTHER_CONDITIONS, "oversubscribed", "stopped", tidy.CONTENDED],
+        [
+            *(table["other_conditions"], crowded, table["stopped"] > 0, table["contended"]),
+            ~table["pinned"].astype(bool),
+        ],
+        [tidy.OTHER_CONDITIONS, "oversubscribed", "stopped", tidy.CONTENDED, "not pinned"],
         default="",
     )
-    table = table.drop(columns=["contended", "allowed", "other_conditions", "stopped"])
+    table = table.drop(columns=["contended", "allowed", "other_conditions", "stopped", "pinned"])
     return table.merge(phase_shares(epochs), on=tidy.SPEED_SETTINGS)
 
 
@@ -136,8 +141,8 @@ def sentences(speed_table: pd.DataFrame) -> Iterator[str]:
     """Yield what disturbed the timings."""
     if (speed_table["note"] == tidy.CONTENDED).any():
         yield (
-            "Contended: for more than a tenth of the time, other processes used a run's cores, or "
-            "its threads waited for a core. The measured speed is too low."
+            "Contended: for more than a tenth of the time, other processes used a run's cores. The "
+            "measured speed is too low."
         )
     if any("packed" in conditions for conditions in speed_table["conditions"]):
         yield (
