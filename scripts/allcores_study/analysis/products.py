@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 SECTIONS = {
     "speed": (
         *("packing_table", "packing_figure", "speed_table", "speedup_figure", "phases_figure"),
-        *("elapsed_figure", "size_table", "size_figure"),
+        *("elapsed_figure", "size_figure"),
     ),
     "{metric}": (
         *("accuracy_figure", "published_table", "masks_figure", "models_table", "accuracy_table"),

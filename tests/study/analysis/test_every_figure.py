@@ -108,7 +108,7 @@ def of_two_sizes(frames):
     runs = pd.concat([runs, runs.assign(train_samples=13, **half)], ignore_index=True)
     faster = epochs.assign(seconds=0.6 * epochs["seconds"], **half)
     sized = {"runs": runs, "epochs": pd.concat([epochs, faster], ignore_index=True)}
-    return frames | sized | {"size_table": _read_back("size_table", sized, "epochs", "runs")}
+    return frames | sized
 
 
 def expected(name, frames):

@@ -14,7 +14,7 @@ from project import MINIATURE
 from test_tables import FACTS, RUNS, made, runs_of
 
 from allcores.files import write_json
-from allcores_study.analysis import comparison, products, tidy, verdict
+from allcores_study.analysis import comparison, products, style, tidy, verdict
 from allcores_study.analysis.study import log_of_failure
 from allcores_study.config import grid
 from allcores_study.records.results_folder import ResultsFolder
@@ -270,14 +270,14 @@ def sized(size, seconds):
     return metrics | {"settings": settings, "train_samples": size}
 
 
-def test_size_table():
+def test_epoch_time_by_size_is_drawn_with_its_line():
     metrics = [sized(1000, 2.5), sized(2000, 4.5), sized(4000, 8.5)]
-    table = products.load("size_table").table(tidy.epochs(metrics), runs_of(metrics))
-    (row,) = table.to_dict("records")
-    assert row["seconds_per_1000"] == pytest.approx(2)
-    assert row["intercept_seconds"] == pytest.approx(0.5)
-    assert row["r_squared"] == pytest.approx(1)
-    assert products.load("size_table").table(tidy.epochs(RUNS), runs_of(RUNS)) is None
+    draw = products.load("size_figure").figure
+    figure = draw(tidy.epochs(metrics), runs_of(metrics))
+    (text,) = figure.axes[0].get_legend_handles_labels()[1]
+    assert text.startswith("serial: 0.5 s + 2 ± ")
+    style.plt.close(figure)
+    assert draw(tidy.epochs(RUNS), runs_of(RUNS)) is None
 
 
 def test_target_table():

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
+from sklearn.metrics import ConfusionMatrixDisplay
 
 from allcores_study.analysis import style, tidy
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from allcores_study.analysis.products import StudyFacts
@@ -38,28 +37,26 @@ def figure(confusion: pd.DataFrame, facts: StudyFacts) -> Figure:
         )
         order = list(dict.fromkeys(group["true"]))
         counts = counts.reindex(index=order, columns=order).fillna(0)
-        percent = 100 * counts.div(counts.sum(axis=1), axis=0)
-        # imshow, because seaborn's heatmap draws the whole figure again for each panel.
+        percent = 100 * counts.div(counts.sum(axis=1), axis=0).to_numpy()
         panel.grid(visible=False)
-        image = panel.imshow(percent, cmap="Greys", vmin=0, vmax=100)
+        drawn = ConfusionMatrixDisplay(percent, display_labels=order).plot(
+            include_values=len(order) <= MOST_NUMBERS,
+            values_format=".0f",
+            text_kw={"size": min(13, max(7, 84 / len(order)))},
+            cmap="Greys",
+            im_kw={"vmin": 0, "vmax": 100},
+            colorbar=False,
+            ax=panel,
+        )
         shown = range(0, len(order), -(-len(order) // MOST_LABELS))
         labels = [order[place] for place in shown]
         panel.set_xticks(shown, labels, rotation=90 if letters > 3 else 0)
         panel.set_yticks(shown, labels)
-        if len(order) <= MOST_NUMBERS:
-            _write_numbers(panel, percent.to_numpy())
         if panel is panels[-1][0]:
-            figure.colorbar(image, ax=panel, label="% of the true class")
+            figure.colorbar(drawn.im_, ax=panel, label="% of the true class")
         panel.set(xlabel="predicted class", ylabel="")
     figure.axes[0].set_ylabel("true class")
     return figure
-
-
-def _write_numbers(panel: Axes, percent: np.ndarray) -> None:
-    size = min(13, max(7, 84 / len(percent)))
-    for (row, column), value in np.ndenumerate(percent):
-        colour = "white" if value > 50 else "black"
-        panel.text(column, row, f"{value:.0f}", ha="center", va="center", color=colour, size=size)
 
 
 def of_first_and_best(confusion: pd.DataFrame) -> pd.DataFrame:

@@ -1,10 +1,12 @@
-"""Plot epoch time against the number of training samples, with the fitted lines."""
+"""Plot how the time of an epoch grows with the number of training samples, with fitted lines."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pandas as pd
+from scipy import stats
 
 from allcores_study.analysis import style, tidy
 
@@ -14,32 +16,33 @@ if TYPE_CHECKING:
 TITLE = "epoch time by training-set size"
 CAPTION = """
 Epoch time by number of training samples. Marks: the median epoch of each run, without the first
-one, which is warm-up. Lines: the least-squares fit of each setup.
+one, which is warm-up. Lines: the least-squares fit of each setup, seconds = intercept + slope x
+samples, with the standard error of the slope. The intercept is the cost of an epoch, however few
+samples it has.
 """
 
 
-def figure(epochs: pd.DataFrame, runs: pd.DataFrame, size_table: pd.DataFrame) -> Figure:
+def figure(epochs: pd.DataFrame, runs: pd.DataFrame) -> Figure | None:
     """Draw one panel per dataset and model: a dot per run, a line per setup."""
     timed = tidy.timed(runs, epochs)
+    if timed["train_samples"].nunique() < 2:  # a line needs two sizes
+        return None
     colours = style.strategies(timed["strategy"])
     figure, panels = style.panels_of(timed, more=["dataset"], width=5)
-    most = timed["train_samples"].max()
     for panel, group in panels:
-        for _, fit in size_table.iterrows():
-            rows = group[(group[tidy.SETUP] == fit[tidy.SETUP]).all(axis=1)]
-            if rows.empty:
-                continue
-            colour, marker = colours[fit["strategy"]]
-            panel.plot(
-                *(rows["train_samples"], rows["epoch_seconds"], marker),
-                color=colour,
-                ms=5,
-                label=style.setup_text(fit),
-            )
-            ends = fit["intercept_seconds"] + fit["seconds_per_1000"] * pd.Series([0, most]) / 1000
-            panel.plot([0, most], ends, color=colour)
+        for _, rows in group.groupby(tidy.SETUP, sort=False):
+            samples, seconds = rows["train_samples"], rows["epoch_seconds"]
+            colour, marker = colours[rows["strategy"].iloc[0]]
+            label = style.setup_text(rows.iloc[0])
+            if samples.nunique() > 1:
+                line = stats.linregress(samples, seconds)
+                ends = np.array([0, samples.max()])
+                panel.plot(ends, line.intercept + line.slope * ends, color=colour)
+                slope = f"{1000 * line.slope:.3g} ± {1000 * line.stderr:.2g} s per 1,000"
+                label += f": {line.intercept:.2g} s + {slope}"
+            panel.plot(samples, seconds, marker, color=colour, ms=5, label=label)
         panel.set_xlabel("training samples")
         panel.set_ylim(bottom=0)
+        panel.legend()
     figure.axes[0].set_ylabel("time per epoch (s)")
-    style.legend_below(figure)
     return figure
