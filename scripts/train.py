@@ -18,7 +18,7 @@ import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from allcores.machine import lifetime
-from allcores.parallel import failures
+from allcores.parallel.supervision import RankFailedError
 
 # Before the other imports: they take seconds, and the caller may die meanwhile.
 if __name__ == "__main__":
@@ -200,7 +200,7 @@ def program(function: Callable[..., int], *arguments: Any) -> int:
         for number in (*lifetime.signals_to_stop(), signal.SIGALRM):
             signal.signal(number, stop)
         status = function(*arguments)
-    except (ValueError, OSError, failures.RankFailedError) as error:
+    except (ValueError, OSError, RankFailedError) as error:
         print(f"train.py: {error}", file=sys.stderr)
         progress.of_process.end(progress.FAILED, error=str(error))
     except KeyboardInterrupt as error:

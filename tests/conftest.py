@@ -32,8 +32,8 @@ import pytest  # noqa: E402
 import torch  # noqa: E402
 import torch._dynamo  # noqa: E402
 
-from allcores.parallel.failures import RankFailedError  # noqa: E402
 from allcores.parallel.optimizers import OptimizerMaker  # noqa: E402
+from allcores.parallel.supervision import RankFailedError  # noqa: E402
 from allcores_study.campaign import warm_start  # noqa: E402
 from allcores_study.config import grid  # noqa: E402
 from allcores_study.config.run import (  # noqa: E402

@@ -15,7 +15,7 @@ from patience import wait_for
 from project import copy
 from test_strategies import ENDLESS, alive, started
 
-from allcores.parallel import failures
+from allcores.parallel.supervision import RankFailedError
 from allcores_study.config.run import Entry
 from allcores_study.training import experiment, progress
 
@@ -235,7 +235,7 @@ def test_a_model_that_hangs_on_one_worker_is_named_there(
     model = Entry("mine", f"hanging_{strategy}:Net", {})
     run = using(Entry(strategy, strategy, {}), 2, vary(model=model))
     request = laboratory.request(run, timeout=3.0)
-    with pytest.raises(failures.RankFailedError, match=r"worker 1 .* hangs, in the phase compute"):
+    with pytest.raises(RankFailedError, match=r"worker 1 .* hangs, in the phase compute"):
         experiment.train_and_score(request)
 
 

@@ -42,7 +42,7 @@ MODULES = {
     "data": ALL,
     **dict.fromkeys(("data/preparation",), NONE),
     "parallel": ALL,
-    **dict.fromkeys(("parallel/failures", "parallel/heartbeat", "parallel/supervision"), NONE),
+    **dict.fromkeys(("parallel/clock", "parallel/supervision"), NONE),
     # what only other runs have
     **dict.fromkeys(("parallel/flat", "strategies/_staleness"), NONE),
     "training": ALL,

@@ -45,8 +45,8 @@ from allcores.loop.shared_model import SharedModel, pickled, restored
 from allcores.machine import allocator, cores, leases
 from allcores.parallel import launch, nodes
 from allcores.parallel.combining import is_moved_here
-from allcores.parallel.failures import RankFailedError
 from allcores.parallel.optimizers import OptimizerMaker
+from allcores.parallel.supervision import RankFailedError
 from allcores.strategies.base import Strategy
 
 if TYPE_CHECKING:
@@ -99,7 +99,8 @@ def run(
     Raises:
         ValueError: the number of workers, servers or nodes is impossible, or threads > 1 although
             torch has already used threads in this process.
-        failures.RankFailedError: a process raised, was killed or hangs. The message names it, and
+        TimeoutError, ConnectionError: the nodes do not find each other, or one is gone.
+        RankFailedError: a process raised, was killed or hangs. The message names it, and
             has its traceback if it raised. The others have been killed by then.
     """
     if not 0 <= node < count_nodes or (count_nodes > 1 and rendezvous is None):

@@ -9,8 +9,6 @@ import platform
 import resource
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,35 +23,6 @@ STOPPED = 5.0  # seconds; a process whose sample is so late was stopped
 # least whenever the age of a run has doubled, so that short runs are also measured.
 SHARE_FOR_MEMORY = 0.01
 TICK = 1 / os.sysconf("SC_CLK_TCK")  # seconds, the unit of proc_stat(5)
-
-
-class Clock:
-    """Seconds per phase of the training; at any time it runs in one phase or is stopped.
-
-    Args:
-        beat: called with each phase that is entered.
-    """
-
-    def __init__(self, beat: Callable[[str | None], None] = lambda phase: None) -> None:
-        self.seconds: dict[str, float] = defaultdict(float)
-        self.phase: str | None = None
-        self.since = 0.0
-        self.beat = beat
-
-    def enter(self, phase: str | None) -> None:
-        self.beat(phase)
-        now = time.perf_counter()
-        if self.phase is not None:
-            self.seconds[self.phase] += now - self.since
-        self.phase, self.since = phase, now
-
-    def stop(self) -> None:
-        self.enter(None)
-
-    def take(self) -> dict[str, float]:
-        """Return the seconds per phase since the last call."""
-        seconds, self.seconds = dict(self.seconds), defaultdict(float)
-        return seconds
 
 
 def duration(seconds: float) -> str:

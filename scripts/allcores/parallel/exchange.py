@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import mmap
 import os
 import secrets
@@ -11,7 +12,6 @@ import select
 import socket
 import struct
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,8 @@ import torch
 import torch.distributed as dist
 from torch.futures import Future
 
-from allcores.parallel.barrier import Barrier
+from allcores.parallel import barrier
+from allcores.parallel.barrier import Barrier, LostRankError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 # Bytes of a block per rank: two of every rank stay in a processor's cache.
 BLOCK = 1 << 20
 SPIN = 1e-3  # seconds to poll at a barrier before sleeping, where each rank has a core
-LOOK = 0.1  # seconds between two checks whether all others are alive
 LINE = 64  # bytes of a cache line
 LEFT = -1  # instead of the id of a process that has destroyed its group
 CREDENTIALS = struct.Struct("3i")  # of SO_PEERCRED: process, user, group
@@ -53,10 +53,6 @@ def machines(store: Any, rank: int, size: int) -> list[list[int]]:
     for other in range(size):
         ranks.setdefault(store.get(f"machine of rank {other}"), []).append(other)
     return list(ranks.values())
-
-
-class LostRankError(RuntimeError):
-    """Another rank of a group has ended or did not arrive in time."""
 
 
 class Exchange:
@@ -110,10 +106,18 @@ class Exchange:
             self.blocks: Any = torch.frombuffer(self.memory, dtype=torch.uint8, offset=header)
             self.blocks = self.blocks.view(2, count, BLOCK)
         self.views: dict[torch.dtype, Tensor] = {}  # dtype -> its view of blocks
-        self.barrier: Any = WatchedBarrier(self, 0, timeout, signals, arrivals)
-        self.barrier.wait(self.place)  # every rank has written its process id
+        self.signals = signals
+        self.files: dict[int, int] = {}  # place -> descriptor of its process
+        self.barrier: Any = Barrier(
+            ranks, self.place, signals, arrivals, 0, timeout, watch=self._lost
+        )
+        self.meet()  # every rank has written its process id
         self.barrier.spin = SPIN if count <= len(_cores_of(self.processes)) else 0
-        self.barrier.watch([*self.processes])
+        for place, process in enumerate(self.processes):
+            if place != self.place:
+                # An id of another namespace means nothing here; then only the timeout remains.
+                with contextlib.suppress(OSError):
+                    self.files[place] = os.pidfd_open(process)
 
     def _descriptors(self, store: Any, size: int) -> list[int]:
         """Return the shared file, then the signals that this rank raises and awaits per round."""
@@ -121,21 +125,14 @@ class Exchange:
             return self._received(store.get("socket").decode())
         memory = os.memfd_create("allcores-group")
         os.ftruncate(memory, size)
-        with contextlib.ExitStack() as open_files:
-            signals = [
-                [self._signal(open_files) for _ in self.ranks] for _ in distances(len(self.ranks))
-            ]
+        signals = barrier.signals(len(self.ranks))
+        try:
             if len(self.ranks) > 1:
                 self._hand_out(store, memory, signals)
-            own = [os.dup(signal) for signal in of_rank(signals, 0)]
-        return [memory, *own]
-
-    @staticmethod
-    def _signal(open_files: Any) -> int:
-        flags = os.EFD_SEMAPHORE | os.EFD_NONBLOCK | os.EFD_CLOEXEC
-        signal = os.eventfd(0, flags)
-        open_files.callback(os.close, signal)
-        return signal
+            return [memory, *(os.dup(signal) for signal in barrier.of_rank(signals, 0))]
+        finally:
+            for signal in itertools.chain(*signals):
+                os.close(signal)
 
     def _hand_out(self, store: Any, memory: Any, signals: Any) -> None:
         name = f"allcores-{secrets.token_hex(16)}"
@@ -158,11 +155,11 @@ class Exchange:
                     if CREDENTIALS.unpack(credentials)[1] != os.getuid():
                         continue
                     place = int(other.recv(16))
-                    socket.send_fds(other, [b"."], [memory, *of_rank(signals, place)])
+                    socket.send_fds(other, [b"."], [memory, *barrier.of_rank(signals, place)])
                     waiting.discard(place)
 
     def _received(self, name: str) -> list[int]:
-        count = 1 + 2 * len(distances(len(self.ranks)))
+        count = 1 + 2 * len(barrier.distances(len(self.ranks)))
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as first:
             first.settimeout(self.timeout)
             try:
@@ -233,8 +230,31 @@ class Exchange:
         return self.views[dtype][self.step % 2]
 
     def meet(self) -> None:
-        """Wait until every rank has written its part of this step."""
-        self.barrier.wait(self.place)
+        """Wait until every rank has written its part of this step.
+
+        Raises:
+            LostRankError: another one has ended, destroyed the group or does not arrive in time.
+                No rank can use the group from then on.
+        """
+        try:
+            self.barrier.wait()
+        except LostRankError:
+            self.give_up()
+            raise
+
+    def _lost(self, places: set[int]) -> str | None:
+        """Return why the ranks at these places will never arrive, or None."""
+        poll = select.poll()  # select() refuses descriptors from 1,024
+        for file in self.files.values():
+            poll.register(file, select.POLLIN)
+        ended = {file for file, _ in poll.poll(0)}
+        lost = {place for place, process in enumerate(self.processes) if process == LEFT}
+        lost = places & (lost | {place for place, file in self.files.items() if file in ended})
+        if lost:
+            return f"rank {self.barrier.names(lost)} has ended or destroyed the group"
+        if self.failed[0]:
+            return "another rank of the group has ended or did not arrive in time"
+        return None
 
     def differing(self) -> int | None:
         """Return the place of a rank that has described another collective; None: all agree."""
@@ -243,11 +263,12 @@ class Exchange:
         return next((place for place, other in enumerate(described) if other != own), None)
 
     def close(self) -> None:
-        """Close the signals. The memory is freed with its last view."""
+        """Close what is open. The memory is freed with its last view."""
         if self.barrier:
             if os.getpid() == self.process:
                 self.processes[self.place] = LEFT
-            self.barrier.close()
+            for file in (*self.signals, *self.files.values()):
+                os.close(file)
         self.memory = self.blocks = self.processes = self.described = self.failed = self.barrier = (
             None
         )
@@ -261,109 +282,6 @@ def _cores_of(processes: Iterable[int]) -> set[int]:
         with contextlib.suppress(OSError):  # it has ended, which the first collective reports
             cores |= os.sched_getaffinity(process)
     return cores
-
-
-class WatchedBarrier(Barrier):
-    """A barrier at which waiting ranks notice when another has ended.
-
-    Args:
-        exchange: that of its ranks.
-        signals: of each round in turn, the one that this rank raises and the one that it awaits.
-    """
-
-    def __init__(
-        self, exchange: Exchange, spin: float, timeout: float, signals: Any, arrivals: Any
-    ) -> None:
-        self.parties, self.spin, self.timeout = len(exchange.ranks), spin, timeout
-        self.exchange: Any = exchange
-        self.arrivals: Any = arrivals
-        self.distances = distances(self.parties)
-        self.signals: Any = [
-            {(exchange.place + distance) % self.parties: raised, exchange.place: awaited}
-            for distance, raised, awaited in zip(
-                self.distances, signals[::2], signals[1::2], strict=True
-            )
-        ]
-        self.senders = {
-            of_round[exchange.place]: (exchange.place - distance) % self.parties
-            for distance, of_round in zip(self.distances, self.signals, strict=True)
-        }
-        self.descriptors = signals
-        self.processes: dict[int, int] = {}  # place -> descriptor of its process
-
-    def watch(self, processes: Any) -> None:
-        """Open the processes of the other ranks, as far as they are visible from here."""
-        for place, process in enumerate(processes):
-            if place != self.exchange.place:
-                # An id of another namespace means nothing here; then only the timeout remains.
-                with contextlib.suppress(OSError):
-                    self.processes[place] = os.pidfd_open(process)
-
-    def _sleep(self, signal: int) -> bool:
-        end = time.monotonic() + self.timeout
-        poll = select.poll()
-        poll.register(signal, select.POLLIN)
-        while not poll.poll(1000 * min(LOOK, self.timeout)):
-            missing, dead = self._missing(), self._dead()
-            is_lost = dead & (missing | {self.senders[signal]})
-            if is_lost and not poll.poll(0):  # it ended without raising the signal
-                self._give_up(f"rank {self._names(is_lost)} has ended or destroyed the group")
-            elif self.exchange.failed[0]:
-                self._give_up("another rank of the group has ended or did not arrive in time")
-            elif time.monotonic() > end:
-                names = self._names(missing)
-                self._give_up(f"rank {names} did not arrive within {self.timeout:g} s (timeout)")
-        os.eventfd_read(signal)
-        return True
-
-    def _missing(self) -> Any:
-        """Return the places of the ranks that have not arrived."""
-        count = self.arrivals[self.exchange.place]
-        return {place for place in range(self.parties) if self.arrivals[place] < count}
-
-    def _dead(self) -> set[int]:
-        poll = select.poll()  # select() refuses descriptors from 1,024
-        for process in self.processes.values():
-            poll.register(process, select.POLLIN)
-        ended = {process for process, _ in poll.poll(0)}
-        have_left = {
-            place for place, number in enumerate(self.exchange.processes) if number == LEFT
-        }
-        return have_left | {place for place, file in self.processes.items() if file in ended}
-
-    def _names(self, places: Any) -> str:
-        return ", ".join(str(self.exchange.ranks[place]) for place in sorted(places))
-
-    def _give_up(self, why: str) -> None:
-        """Raise a LostRankError, here and on the ranks that wait for this one."""
-        self.exchange.give_up()
-        raise LostRankError(why)
-
-    def close(self) -> None:
-        for descriptor in (*self.descriptors, *self.processes.values()):
-            os.close(descriptor)
-        self.descriptors, self.processes = [], {}
-        self.exchange = self.arrivals = None
-
-
-def distances(parties: int) -> list[int]:
-    """Return, for each round of the barrier, how many places ahead each rank signals."""
-    return [1 << k for k in range((parties - 1).bit_length())]
-
-
-def of_rank(signals: Any, place: int) -> list[int]:
-    """Return the signals that the rank at a place raises and awaits, in turn.
-
-    Args:
-        signals: by round and rank.
-    """
-    steps = distances(len(signals[0])) if signals else []
-    pairs = zip(steps, signals, strict=True)
-    return [
-        signal
-        for distance, of_round in pairs
-        for signal in (of_round[(place + distance) % len(of_round)], of_round[place])
-    ]
 
 
 @contextlib.contextmanager

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import math
+import mmap
 import os
+import pickle
 import resource
 import signal
 import sys
@@ -12,6 +14,7 @@ import time
 import traceback
 from collections.abc import Callable
 from functools import partial
+from itertools import chain
 from multiprocessing import get_context
 from types import FrameType
 from typing import Any
@@ -20,22 +23,22 @@ import torch
 import torch.distributed as dist
 
 from allcores.machine import cores
-from allcores.machine.costs import Clock
 from allcores.machine.lifetime import die_with_parent, signals_to_stop
-from allcores.parallel import supervision
+from allcores.parallel import barrier, supervision
 from allcores.parallel.barrier import Barrier
-from allcores.parallel.failures import DivergedError, Report
-from allcores.parallel.heartbeat import Heartbeats
+from allcores.parallel.clock import ENTRY, Clock
 from allcores.parallel.nodes import Nodes
 from allcores.parallel.pause import Pause
 from allcores.parallel.rendezvous import LocalRendezvous, RendezvousOverNodes
 from allcores.parallel.shared_memory import SharedMemory
+from allcores.parallel.supervision import Report
 from allcores.parallel.world import COLLECTIVE_TIMEOUT, World
 
 # Seconds to spin at a barrier before sleeping.
 SPIN = 1e-3
-# Characters of the text in which a rank reports its failure; a longer one loses its middle.
-LONGEST_CAUSE = 20_000
+# Characters of the text in which a rank reports its failure; a longer one loses its middle. An
+# exception with more bytes is not sent.
+LONGEST = 20_000
 
 
 def run_ranks(
@@ -68,7 +71,6 @@ def run_ranks(
 
     Raises:
         RankFailedError: a rank raised, died or hangs. The others have been killed by then.
-        DivergedError: a rank reports that the training diverged.
         KeyboardInterrupt: a signal stopped the run.
     """
     files = _allow_many_files()
@@ -77,25 +79,32 @@ def run_ranks(
     local_ranks = ranks_of(nodes, workers, servers)
     oversubscribed = len(local_ranks) * threads > cores.allowed()
     workers_on_node = workers // nodes.count
-    spin = 0 if oversubscribed else SPIN
-    barrier = Barrier(workers_on_node, spin, COLLECTIVE_TIMEOUT.total_seconds())
-    heartbeats, pause = Heartbeats(len(local_ranks)), Pause(workers_on_node)
+    signals, pause = barrier.signals(workers_on_node), Pause(workers_on_node)
+    barriers = partial(
+        Barrier,
+        ranks=local_ranks[:workers_on_node],
+        arrivals=memoryview(mmap.mmap(-1, 8 * workers_on_node)).cast("q"),
+        spin=0 if oversubscribed else SPIN,
+        timeout=COLLECTIVE_TIMEOUT.total_seconds(),
+    )
+    phases = memoryview(mmap.mmap(-1, len(local_ranks) * ENTRY.size))
     rendezvous = (LocalRendezvous if nodes.count == 1 else RendezvousOverNodes).create(nodes)
     worlds = [
         World(
             rank,
             workers,
             servers,
-            threads,
-            pins and pins[place * threads : (place + 1) * threads],
-            nodes.count,
-            Clock(partial(heartbeats.beat, place)),
-            shared,
-            barrier,
-            pause,
+            threads=threads,
+            pins=pins and pins[place * threads : (place + 1) * threads],
+            nodes=nodes.count,
+            clock=Clock(phases[place * ENTRY.size : (place + 1) * ENTRY.size]),
+            shared=shared,
+            pause=pause,
         )
         for place, rank in enumerate(local_ranks)
     ]
+    for place, world in enumerate(worlds[:workers_on_node]):
+        world.worker_barrier = barriers(place=place, signals=barrier.of_rank(signals, place))
     ranks = {}
     try:
         gc.freeze()  # the ranks' collections then leave the shared pages alone
@@ -105,9 +114,8 @@ def run_ranks(
         if once_forked:  # threads may be started from here on, not earlier
             once_forked()
         title = partial(supervision.title, workers=workers, nodes=nodes)
-        watcher = supervision.Supervisor(
-            ranks, title, heartbeats, pause, nodes, timeout, save_every
-        )
+        clocks = [world.clock for world in worlds]
+        watcher = supervision.Supervisor(ranks, title, clocks, pause, nodes, timeout, save_every)
         watcher.watch()
         return [watcher.reports[rank].value for rank in local_ranks]
     finally:
@@ -115,7 +123,8 @@ def run_ranks(
             process.kill()
             process.join()
         shared.close()
-        barrier.close()
+        for signal_of_barrier in chain(*signals):
+            os.close(signal_of_barrier)
         rendezvous.close()
         resource.setrlimit(resource.RLIMIT_NOFILE, files)
 
@@ -173,14 +182,12 @@ def _run_rank(
         world.join(rendezvous)
         value = target(world)
         dist.destroy_process_group()
-        report.send(Report(time.time(), None, value))
+        report.send(Report(time.time(), value=value))
         _leave(0)
-    except DivergedError as error:
-        _fail(report, error)
     except OSError as error:  # a full disk, a missing folder: no traceback is needed
-        _fail(report, f"{type(error).__name__}: {error}")
-    except BaseException:
-        _fail(report, traceback.format_exc())
+        _fail(report, f"{type(error).__name__}: {error}", error)
+    except BaseException as error:
+        _fail(report, traceback.format_exc(), error)
 
 
 def _leave_to_parent(number: int, frame: FrameType | None) -> None:
@@ -198,12 +205,21 @@ def _heed_signals() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, signals_to_stop())
 
 
-def _fail(report: Any, cause: str | DivergedError) -> None:
-    if isinstance(cause, str) and len(cause) > LONGEST_CAUSE:
-        half = LONGEST_CAUSE // 2
-        cause = f"{cause[:half]}\n[...]\n{cause[-half:]}"
-    report.send(Report(time.time(), cause))
+def _fail(report: Any, problem: str, error: BaseException) -> None:
+    if len(problem) > LONGEST:
+        half = LONGEST // 2
+        problem = f"{problem[:half]}\n[...]\n{problem[-half:]}"
+    report.send(Report(time.time(), problem, error if _can_be_sent(error) else None))
     _leave(1)
+
+
+def _can_be_sent(error: BaseException) -> bool:
+    """Return whether an exception is small, and survives pickling; those of libraries may not."""
+    try:
+        pickled = pickle.dumps(error)
+        return len(pickled) <= LONGEST and isinstance(pickle.loads(pickled), type(error))
+    except Exception:
+        return False
 
 
 def _leave(status: int) -> None:

@@ -4,7 +4,7 @@ On each node, a launcher forks that node's ranks and watches them. Node 0 writes
 own folder on the shared file system. It contains the addresses of node 0, a port chosen by the
 system, and a token. The others connect and send the token once. So only those who can read the file
 join, and a launcher that reads the file of an earlier attempt is turned away. The token and all
-messages, which are JSON, are not encrypted.
+messages, which are pickled, are not encrypted.
 
 torch's TCPStore cannot replace these connections: while node 0 hangs, its calls do not return,
 whatever their timeout.
@@ -24,8 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-
-from allcores.parallel.failures import RankFailedError
 
 INTERFACE = "GLOO_SOCKET_IFNAME"  # gloo's variable for the network interface
 JOINING = 300.0  # seconds within which all nodes must have joined: Python may start slowly
@@ -56,14 +54,14 @@ class Link:
     def title(self) -> str:
         return f"node {self.node} ({self.host})"
 
-    def send(self, kind: int, value: Any = None) -> None:
+    def send(self, kind: str, value: Any = None) -> None:
         """Send a message.
 
         Raises:
-            RankFailedError: the launcher at the other end has ended.
+            ConnectionError: the launcher at the other end has ended.
         """
         try:
-            self.connection.send_bytes(json.dumps((kind, value)).encode())
+            self.connection.send((kind, value))
         except OSError:
             raise self._gone() from None
 
@@ -71,10 +69,10 @@ class Link:
         """Return the next message, (kind, value).
 
         Raises:
-            RankFailedError: the launcher at the other end has ended.
+            ConnectionError: the launcher at the other end has ended.
         """
         try:
-            kind, value = json.loads(self.connection.recv_bytes())
+            kind, value = self.connection.recv()
         except (EOFError, OSError):
             raise self._gone() from None
         self.unheard = 0.0
@@ -87,8 +85,8 @@ class Link:
             if kind == awaited:
                 return value
 
-    def _gone(self) -> RankFailedError:
-        return RankFailedError(f"{self.title} is gone: its launcher has ended")
+    def _gone(self) -> ConnectionError:
+        return ConnectionError(f"{self.title} is gone: its launcher has ended")
 
 
 @dataclass
@@ -113,10 +111,10 @@ class Nodes:
         return next(name for name, addresses in _addresses().items() if self.address in addresses)
 
     def share(self, value: Any = None) -> Any:
-        """Return node 0's `value` on every node, as JSON restores it.
+        """Return node 0's `value` on every node.
 
         Raises:
-            RankFailedError: a launcher has ended.
+            ConnectionError: a launcher has ended.
         """
         if self.node:
             return self.links[0].wait_for("shared")
@@ -128,7 +126,7 @@ class Nodes:
         """Return the `value` of every node, in order, on node 0; None on the others.
 
         Raises:
-            RankFailedError: a launcher has ended.
+            ConnectionError: a launcher has ended.
         """
         if self.node:
             self.links[0].send("collected", value)
@@ -158,7 +156,7 @@ def meet(count: int, node: int, file: Any, seconds: float = JOINING) -> Nodes:
         seconds: how long to try.
 
     Raises:
-        RankFailedError: they do not find each other in time.
+        TimeoutError: they do not find each other in time.
         ValueError: there is no such interface here.
     """
     if count == 1:
@@ -190,7 +188,7 @@ def _receive_all(count: int, file: Any, addresses: list[str], deadline: float) -
                     links[link.node], address = link, address or own_address
         except TimeoutError:
             missing = sorted(set(range(1, count)) - set(links))
-            raise RankFailedError(
+            raise TimeoutError(
                 f"node {', '.join(map(str, missing))} of {count} did not join; node 0 "
                 f"({platform.node()}) was waiting at {', '.join(addresses)}"
             ) from None
@@ -226,7 +224,7 @@ def _call(count: int, node: int, file: Any, interface: str | None, deadline: flo
                 return Nodes(count, node, [link], own_address)
             problem = f"{address}, port {port}: another process is listening there"
         time.sleep(0.1)
-    raise RankFailedError(f"node {node} ({platform.node()}) did not find node 0: {problem}")
+    raise TimeoutError(f"node {node} ({platform.node()}) did not find node 0: {problem}")
 
 
 def _read_published(file: Any) -> list[Any]:

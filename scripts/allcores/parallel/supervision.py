@@ -6,7 +6,7 @@ On several nodes, each launcher watches its own ranks, and node 0 decides. They 
     ----------------------------------------------------------------------------------------------
     signs            the state of its ranks, every second: a list of Sign
     done             all its ranks have ended well
-    failed           a rank has failed: the Failure
+    failed           a rank has failed: a Failure
     interrupted      the name of the signal that asked it to stop
     reached          the answer to `pause`: the first step after which its workers can pause
     pause over       its workers have saved, and train again
@@ -14,7 +14,7 @@ On several nodes, each launcher watches its own ranks, and node 0 decides. They 
     message          its meaning or value, from node 0 to the others
     ----------------------------------------------------------------------------------------------
     alive            every second
-    ended            the run has failed: the error
+    ended            the run has failed: the RankFailedError
     pause            all workers have to save, and then to stop if the value is the name of a signal
     pause after      the step after which all workers pause
 """
@@ -28,18 +28,16 @@ import platform
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from multiprocessing import connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from allcores.machine.lifetime import how_it_ended, signals_to_stop
-from allcores.parallel import failures
-from allcores.parallel.failures import DivergedError, Failure, RankFailedError
 from allcores.parallel.nodes import JOINING
 
 if TYPE_CHECKING:
-    from allcores.parallel.heartbeat import Heartbeats
+    from allcores.parallel.clock import Clock
     from allcores.parallel.nodes import Nodes
     from allcores.parallel.pause import Pause
 
@@ -61,6 +59,48 @@ FROM_NODES = 2.0
 SILENCE = 8.0
 # How long workers may take to end their step and save when they have to stop (seconds).
 STOPPING = 25.0
+
+
+class RankFailedError(Exception):
+    """A process of a run raised, was killed or hangs; the message gives its rank and the cause.
+
+    Attributes:
+        cause: the exception that it raised, if it is small and can be pickled; else None.
+    """
+
+    def __init__(self, message: str, cause: BaseException | None = None) -> None:
+        super().__init__(message)
+        self.cause = cause
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a rank reports to its launcher when it ends.
+
+    Attributes:
+        when: seconds since 1970.
+        problem: why it failed, in words; None: it did not.
+        cause: see RankFailedError.
+        value: what its function returned, if anything.
+    """
+
+    when: float
+    problem: str | None = None
+    cause: BaseException | None = None
+    value: object = None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """How a rank failed. One that was killed is the cause of all others, else the earliest is.
+
+    Attributes:
+        when: seconds since 1970.
+    """
+
+    was_killed: bool
+    when: float
+    error: RankFailedError
 
 
 @dataclass(frozen=True)
@@ -89,7 +129,7 @@ class Supervisor:
     Args:
         ranks: rank -> (process, pipe on which it reports how it ended), of this node.
         title: function of a rank that returns its name in messages.
-        heartbeats: the Heartbeats of these ranks, in their order.
+        clocks: the Clocks of these ranks, in their order.
         pause: the Pause of this node's workers.
         timeout: the run fails if no rank makes progress for so many seconds. A rank makes progress
             when it enters a phase of its clock, the same one or another.
@@ -100,13 +140,13 @@ class Supervisor:
         self,
         ranks: Any,
         title: Any,
-        heartbeats: Heartbeats,
+        clocks: list[Clock],
         pause: Pause,
         nodes: Nodes,
         timeout: float,
         save_every: float | None = None,
     ) -> None:
-        self.ranks, self.title, self.heartbeats, self.pause = ranks, title, heartbeats, pause
+        self.ranks, self.title, self.clocks, self.pause = ranks, title, clocks, pause
         self.nodes, self.timeout, self.save_every = nodes, timeout, save_every
         self.running = {process.sentinel: rank for rank, (process, _) in ranks.items()}
         self.pipes = {pipe: rank for rank, (_, pipe) in ranks.items()}  # those that are open
@@ -126,7 +166,6 @@ class Supervisor:
 
         Raises:
             RankFailedError: a rank raised, was killed or hangs, or a launcher or node is gone.
-            DivergedError: a rank found that the training diverged.
             KeyboardInterrupt: a signal asked to stop; the workers have saved, if they could.
         """
         for link in self.nodes.links:
@@ -139,8 +178,11 @@ class Supervisor:
         try:
             while self.running or self._waits_for_nodes():
                 self._look()
-        except (RankFailedError, DivergedError) as error:
-            self._tell("ended", failures.to_plain(error))
+        except ConnectionError as error:
+            self._tell("ended", RankFailedError(str(error)))
+            raise RankFailedError(str(error)) from None
+        except RankFailedError as error:
+            self._tell("ended", error)
             raise
         finally:
             for number, handler in handlers.items():
@@ -215,20 +257,20 @@ class Supervisor:
         Receiving from a node shows whether it is gone.
         """
         for link in self.nodes.links:
-            with contextlib.suppress(RankFailedError):
+            with contextlib.suppress(ConnectionError):
                 link.send(message, value)
 
     def _take(self, link: Any, message: Any, value: Any) -> None:
         """Handle a message from the launcher of another node."""
         match message:
             case "signs":
-                link.signs = [Sign(*sign) for sign in value]
+                link.signs = value
             case "done":
                 link.is_done, link.signs = True, []
             case "failed":
-                self._fail(Failure.from_plain(*value))
+                self._fail(value)
             case "ended":
-                raise failures.from_plain(*value)
+                raise value
             case "interrupted":
                 self.signal = self.signal or value
             case "pause":
@@ -242,18 +284,18 @@ class Supervisor:
             case "pause over":
                 self.pausing.discard(link.node)
 
-    def _fail(self, *known: Any) -> None:
-        """Raise the weightiest failure; the others are complaints about it."""
+    def _fail(self, *known: Failure) -> None:
+        """Raise the failure that is the cause; the others are complaints about it."""
         time.sleep(GRACE)
         complaints = self._complaints() if self.nodes.node == 0 else []
         found = [*known, *complaints, *self._own_failures()]
-        worst = min(found, key=lambda failure: (failure.weight, failure.when))
+        cause = min(found, key=lambda failure: (not failure.was_killed, failure.when))
         if self.nodes.node:
-            self._tell("failed", worst.plain())
+            self._tell("failed", cause)
             link, until = self.nodes.links[0], time.monotonic() + SILENCE
             while link.connection.poll(max(0.0, until - time.monotonic())):
                 self._take(link, *link.receive())
-        raise worst.error
+        raise cause.error
 
     def _own_failures(self) -> Iterator[Failure]:
         """Yield the Failure of each rank of this node that has failed.
@@ -275,12 +317,13 @@ class Supervisor:
             for source in connection.wait(list(links), max(0.0, deadline - time.monotonic())):
                 try:
                     message, value = links[source].receive()
-                except RankFailedError as error:  # after its last message
-                    complaints.append(Failure(error, 1, time.time()))
+                except ConnectionError as error:  # after its last message
+                    gone = RankFailedError(str(error))
+                    complaints.append(Failure(True, time.time(), gone))
                     del links[source]
                     continue
                 if message == "failed":
-                    complaints.append(Failure.from_plain(*value))
+                    complaints.append(value)
         return complaints
 
     def _judge(self) -> None:
@@ -291,7 +334,7 @@ class Supervisor:
         signs = [self._sign(place, rank) for place, rank in enumerate(self.ranks)]
         signs = [sign for sign in signs if sign]
         if self.nodes.node:
-            self._tell("signs", [astuple(sign) for sign in signs])
+            self._tell("signs", signs)
             return
         self._tell("alive")
         signs += [sign for link in self.nodes.links for sign in link.signs]
@@ -311,7 +354,7 @@ class Supervisor:
         process, _ = self.ranks[rank]
         if process.sentinel not in self.running:
             return None
-        when, phase = self.heartbeats.last(place)
+        when, phase = self.clocks[place].last()
         silent, is_stopped = time.monotonic() - when, _is_stopped(process.pid)
         return Sign(self.title(rank), process.pid, phase, when, silent, is_stopped)
 
@@ -358,27 +401,25 @@ def _failure(process: Any, report: Any, title: Any) -> Failure | None:
         report: what it reported; None: nothing yet.
     """
     if process.exitcode is not None and process.exitcode < 0:
-        how = how_it_ended(process.exitcode)
-        error = RankFailedError(f"{title} (process {process.pid}) {how}")
-        return Failure(error, 0, time.time())
-    if report and isinstance(report.cause, DivergedError):
-        return Failure(report.cause, 1, report.when)
-    if report and report.cause:
-        return Failure(RankFailedError(f"{title} failed:\n{report.cause}"), 2, report.when)
+        text = f"{title} (process {process.pid}) {how_it_ended(process.exitcode)}"
+        return Failure(True, time.time(), RankFailedError(text))
+    if report and report.problem:
+        error = RankFailedError(f"{title} failed:\n{report.problem}", report.cause)
+        return Failure(False, report.when, error)
     if process.exitcode is not None and not report:
         # For example by os._exit() in a model or a library.
         text = f"{title} {how_it_ended(process.exitcode)} before its training did"
-        return Failure(RankFailedError(text), 2, 0.0)
+        return Failure(False, 0.0, RankFailedError(text))
     return None
 
 
-def _who_hangs(signs: Any, seconds: float) -> str | None:
+def _who_hangs(signs: list[Sign], seconds: float) -> str:
     """Describe the rank that keeps the others waiting.
 
     It is a stopped one, or the first that fell silent at work.
     """
 
-    def order(sign: Any) -> tuple[Any, ...]:
+    def order(sign: Sign) -> tuple[Any, ...]:
         is_waiting, is_alone = sign.phase in WAITING, sign.phase in ALONE
         return not sign.is_stopped, is_waiting, not is_alone, -sign.silent
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from allcores.loop.sharding import count_batches
-from allcores.machine import costs
-from allcores.parallel.failures import DivergedError
+from allcores.parallel.clock import Clock
 from allcores_study.stacking import losses as stacked_losses
 from allcores_study.stacking.data import Averages, Rates, StackedSamples, orders
 from allcores_study.stacking.networks import ROWS, Stack, padded
 from allcores_study.stacking.optimizers import StackedOptimizer
+from allcores_study.training.divergence import DivergedError
 from allcores_study.training.evaluation import is_over
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def train(
     """
     runs, stack = [prepared.run for prepared in prepared_runs], Stack(models)
     samples, criterion = StackedSamples(prepared_runs), stacked_losses.of_runs(prepared_runs)
-    optimizer, clock = StackedOptimizer(runs, stack), costs.Clock()
+    optimizer, clock = StackedOptimizer(runs, stack), Clock()
     batches = [
         count_batches(len(prepared.samples), prepared.run.batch_size)  # type: ignore[arg-type]
         for prepared in prepared_runs

@@ -25,20 +25,19 @@ from allcores_study.data import folds, storage
 from allcores_study.records.run_files import METRICS
 from allcores_study.stacking import losses, networks, optimizers
 from allcores_study.stacking.loop import train
-from allcores_study.training import models, progress
+from allcores_study.training import divergence, models, progress
 from allcores_study.training.evaluation import is_over, shipped
 from allcores_study.training.prepared import (
     Outcome,
     PreparedRun,
     costs_of_node,
-    diverged_at_last,
     thinned,
 )
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from allcores.parallel.failures import DivergedError
+    from allcores_study.training.divergence import DivergedError
     from allcores_study.training.run_request import RunRequest
 
 # Keys of ADDITIONS that a stack trains by: of another one, new in the loop, a run trains alone.
@@ -228,7 +227,7 @@ class Member:
         """Score the weights that it ships; return the DivergedError if it has diverged, or None."""
         if self.predictions is None:
             self.measures[shipped(epochs)], self.predictions = self.prepared.scores(self.best)
-        return diverged_at_last(self.measures[shipped(epochs)], epochs)
+        return divergence.at_last(self.measures[shipped(epochs)], epochs)
 
     def write(self, outcome: Outcome) -> dict[str, Any]:
         """Write the results, metrics.json last; return the content of that."""

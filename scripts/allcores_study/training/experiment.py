@@ -13,13 +13,15 @@ import torch
 from allcores.loop.worker import run_workers
 from allcores.machine import costs, lifetime
 from allcores.parallel import nodes
-from allcores.parallel.failures import DivergedError
+from allcores.parallel.supervision import RankFailedError
 from allcores_study.config import registry
 from allcores_study.records import identity
 from allcores_study.records.run_files import METRICS
+from allcores_study.training import divergence
 from allcores_study.training.checkpoints import Checkpoints, RemoteCheckpoints, rendezvous
+from allcores_study.training.divergence import DivergedError
 from allcores_study.training.evaluation import is_over, shipped
-from allcores_study.training.prepared import Outcome, PreparedRun, costs_of_node, diverged_at_last
+from allcores_study.training.prepared import Outcome, PreparedRun, costs_of_node
 
 if TYPE_CHECKING:
     from allcores.parallel.nodes import Nodes
@@ -38,7 +40,8 @@ def train_and_score(request: RunRequest) -> dict[str, Any]:
     Raises:
         ValueError: the data are not what was prepared, the split leaves nothing to train on or to
             score, or the folder of checkpoints contains other files.
-        failures.RankFailedError: a process of the run died or hangs, or another node is gone.
+        RankFailedError: a process of the run died or hangs, or another node is gone.
+        TimeoutError, ConnectionError: the nodes do not find each other, or one is gone.
         KeyboardInterrupt: a signal stopped it; the same call resumes from the last checkpoint.
     """
     run, conditions, output = request.run, request.conditions, request.output
@@ -80,7 +83,7 @@ def join(request: RunRequest, node: int) -> None:
 
     Raises:
         ValueError: code or data differ from those of the first node.
-        failures.RankFailedError, KeyboardInterrupt: as in train_and_score().
+        RankFailedError, TimeoutError, ConnectionError, KeyboardInterrupt: as in train_and_score().
     """
     run, folder = request.run, request.checkpoint_folder
     with nodes.meet(run.nodes, node, rendezvous(folder)) as peers, request.leased() as pins:
@@ -122,7 +125,7 @@ def _score(
         for epoch in [*(others if request.conditions.curves else []), last]:
             weights = checkpoints.weights(epoch)
             measures[epoch], predictions = prepared.scores(weights)
-        diverged = diverged_at_last(measures[last], epochs)
+        diverged = divergence.at_last(measures[last], epochs)
     seconds = time.perf_counter() - began
     kept = None if diverged else predictions
     # Writing large weights takes seconds, which count for the run but not as evaluation.
@@ -163,7 +166,9 @@ def _train(
             save_every=request.save_every,
             nodes=peers,
         )
-    except DivergedError as error:
-        print(f"diverged: {error}", flush=True)
-        return error
+    except RankFailedError as error:
+        if not isinstance(error.cause, DivergedError):
+            raise
+        print(f"diverged: {error.cause}", flush=True)
+        return error.cause
     return None

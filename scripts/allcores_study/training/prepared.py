@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import platform
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -14,7 +13,6 @@ import torch
 
 from allcores.files import sha256
 from allcores.machine import cores, costs
-from allcores.parallel.failures import DivergedError
 from allcores_study.config import registry
 from allcores_study.config.run import Run
 from allcores_study.data import folds, storage
@@ -25,6 +23,7 @@ from allcores_study.records.identity import Record
 from allcores_study.records.run_files import PREDICTIONS, WEIGHTS
 from allcores_study.training import models, results
 from allcores_study.training.checkpoints import save_weights
+from allcores_study.training.divergence import DivergedError
 from allcores_study.training.evaluation import evaluate
 
 if TYPE_CHECKING:
@@ -211,18 +210,6 @@ class PreparedRun:
             "scores": values,
             "scored_by": {name: fingerprint.of_metric(name) for name in names},
         }
-
-
-def diverged_at_last(
-    measures: dict[str, Any], epochs: list[dict[str, Any]]
-) -> DivergedError | None:
-    """Return a DivergedError if the loss is not finite after the last update, else None.
-
-    Only scoring shows that.
-    """
-    if math.isfinite(measures["loss"]):
-        return None
-    return DivergedError(len(epochs), None, epochs[-1]["lr"])
 
 
 def _machine() -> dict[str, Any]:

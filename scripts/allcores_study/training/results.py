@@ -17,9 +17,9 @@ from allcores_study.training import evaluation
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from allcores.parallel.failures import DivergedError
     from allcores_study.config.run import Run
     from allcores_study.data.facts import Facts
+    from allcores_study.training.divergence import DivergedError
 
 
 def metrics(

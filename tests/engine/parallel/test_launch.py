@@ -17,7 +17,8 @@ import torch
 from conftest import ENVIRONMENT, ROOT
 
 from allcores.machine import allocator, cores
-from allcores.parallel import failures, launch
+from allcores.parallel import launch
+from allcores.parallel.supervision import RankFailedError
 
 
 def run(target, workers=3, threads=1, **how):
@@ -27,7 +28,7 @@ def run(target, workers=3, threads=1, **how):
 def failure_of(target, **how):
     """What is said when a run fails, which it has to do at once."""
     began = time.monotonic()
-    with pytest.raises(failures.RankFailedError) as failure:
+    with pytest.raises(RankFailedError) as failure:
         run(target, **how)
     assert patience.is_within(5, began)
     return str(failure.value)
@@ -146,7 +147,7 @@ def test_a_rank_that_hangs_is_named(victim, how):
         world.all_reduce(torch.ones(1))
 
     began = time.monotonic()
-    with pytest.raises(failures.RankFailedError) as failure:
+    with pytest.raises(RankFailedError) as failure:
         run(target, timeout=2)
     assert 2 < time.monotonic() - began < 20
     said = {"stopped": "is stopped by a signal", "asleep": "hangs"}[how]
@@ -163,6 +164,26 @@ def test_progress_of_any_rank_keeps_a_run_alive():
         world.barrier()
 
     run(target, timeout=2)
+
+
+class OddError(Exception):
+    """As of libraries: it cannot be restored from its arguments."""
+
+    def __init__(self, place, value):
+        super().__init__(f"{place}: {value}")
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [(KeyError("a"), KeyError), (OddError(1, 2), None), (ValueError("long" * 9999), None)],
+)
+def test_what_a_rank_raised_is_the_cause(error, cause):
+    def target(world):
+        raise error
+
+    with pytest.raises(RankFailedError, match=type(error).__name__) as failure:
+        run(target, workers=2)
+    assert isinstance(failure.value.cause, cause) if cause else failure.value.cause is None
 
 
 def test_a_full_disk_is_told_in_a_line():

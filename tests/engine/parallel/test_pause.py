@@ -11,7 +11,6 @@ from conftest import LENET, RUN, same_weights, using
 from patience import wait_for
 from test_strategies import ALL, by_strategy, is_asynchronous
 
-from allcores.parallel.heartbeat import Heartbeats
 from allcores.parallel.nodes import Link, Nodes
 from allcores.parallel.pause import Pause
 from allcores.parallel.supervision import Supervisor
@@ -71,7 +70,7 @@ def test_the_next_pause_begins_when_the_last_is_over_on_every_node():
     ours, theirs = multiprocessing.Pipe()
     link, at_node_1, pause = Link(ours, 1, "n2"), Link(theirs, 0, "n1"), Pause(1)
     nodes = Nodes(2, 0, [link], "127.0.0.1")
-    supervisor = Supervisor({}, str, Heartbeats(1), pause, nodes, math.inf, save_every=-1)
+    supervisor = Supervisor({}, str, [], pause, nodes, math.inf, save_every=-1)
 
     def say(*message):
         at_node_1.send(*message)
