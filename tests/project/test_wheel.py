@@ -31,7 +31,7 @@ import allcores.backend
 import allcores, torch
 from allcores.loop import named
 for name in named.names():
-    assert named.options_of(named.load(name))
+    assert named.load(name)
 
 def train(worker):
     shared = worker.share(

@@ -243,7 +243,8 @@ class Worker:
             options: of the strategy.
 
         Raises:
-            ValueError: there is no such strategy or option, or it cannot train this model.
+            ValueError: there is no such strategy, or it cannot train this model.
+            TypeError: it has no such option.
         """
         cls = named.chosen(strategy, options, self.world)
         if clip_norm is not None and not _is_above_0(clip_norm):
@@ -256,10 +257,9 @@ class Worker:
             raise ValueError("expected another model: parameters of this one are already shared")
         self.world.clock.beat("share")
         _refuse_unusual_memory(model)
-        sparse = [name for name, part in model.named_modules() if getattr(part, "sparse", False)]
-        if sparse and self.workers > 1:
-            found = f"{sparse[0] or type(model).__name__} with sparse=True"
-            raise ValueError(f"strategies exchange dense gradients; found {found}")
+        problem = cls.refusal(model, **options)
+        if problem:
+            raise ValueError(f"{cls.__name__} cannot train this model: it {problem}")
         if self.world.size > 1:
             _take_first(model)
         made = cls(model, OptimizerMaker(make_optimizer, clip_norm), self.world, **options)

@@ -37,7 +37,7 @@ class Flat:
         parts: the vectors as torch.nn.Parameters with .grad, for an optimizer: see cut().
 
     Raises:
-        ValueError: the parameters have several dtypes, or two share memory.
+        ValueError: two parameters share memory.
     """
 
     def __init__(
@@ -50,10 +50,7 @@ class Flat:
         addresses = [value.data_ptr() for value in self.parameters if value.numel()]
         if len(set(addresses)) < len(addresses):
             raise ValueError("two parameters share memory; expected one Parameter, used twice")
-        dtypes = {parameter.dtype for parameter in self.parameters}
-        if len(dtypes) != 1:
-            raise ValueError(f"expected one dtype for one vector; found {dtypes or 'none'}")
-        (dtype,) = dtypes
+        (dtype,) = {parameter.dtype for parameter in self.parameters}  # see Strategy.refusal()
         line = LINE // dtype.itemsize
         self.places, length = {}, 0
         for parameter in self.parameters:

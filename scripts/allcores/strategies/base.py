@@ -97,24 +97,24 @@ class Strategy:
         """Return why this strategy cannot train a model; None: no reason is known.
 
         Args:
-            model: after a backward().
+            model: before or after a backward().
             options: of the strategy.
         """
         parameters = model.named_parameters()
         trained = {name: value for name, value in parameters if value.requires_grad}
         dtypes = {str(parameter.dtype).removeprefix("torch.") for parameter in trained.values()}
-        if cls.element_wise and len(dtypes) > 1:
-            return f"makes one vector of all weights, which are {' and '.join(sorted(dtypes))}"
-        sparse = [
-            name
-            for name, parameter in trained.items()
-            if parameter.grad is not None and parameter.grad.is_sparse
-        ]
+        if cls.element_wise and len(dtypes) != 1:
+            found = " and ".join(sorted(dtypes)) or "none"
+            return f"makes one vector of all trainable weights, which are {found}"
+        layers = [name for name, part in model.named_modules() if getattr(part, "sparse", False)]
+        grads = {name: each.grad for name, each in trained.items() if each.grad is not None}
+        sparse = layers + [name for name, grad in grads.items() if grad.is_sparse]
         if sparse and not cls.one_worker:
-            return f"exchanges dense gradients; the gradient of {sparse[0]} is sparse"
-        missing = [name for name, parameter in trained.items() if parameter.grad is None]
+            found = sparse[0] or type(model).__name__
+            return f"exchanges dense gradients, and those of {found} are sparse"
+        missing = [name for name in trained if name not in grads]
         option = cls.option_for_missing_gradients(**options)
-        if missing and option:
+        if grads and missing and option:
             return f"waits for the gradient of every weight, and {missing[0]} gets none; {option}"
         return None
 

@@ -13,7 +13,6 @@ from collections import defaultdict
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from allcores.options import choices
 from allcores_study import yaml_files
 from allcores_study.config import (
     component,
@@ -25,6 +24,7 @@ from allcores_study.config import (
     sweeps,
     violations,
 )
+from allcores_study.config.options import choices
 from allcores_study.config.study_checks import SECTIONS, SINGULAR
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from allcores.options import check, choices
+from allcores_study.config.options import check, choices
 from allcores_study.programs import PROGRAMS, users_module
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Component:
     def problems(
         self, path: Keys, options: dict[str, Any], other_keys: Iterable[str] = ()
     ) -> Iterable[Problem]:
-        """Return what does not fit its signature, see allcores.options.check()."""
+        """Return what does not fit its signature, see allcores_study.config.options.check()."""
         if self.options is None:
             return ()
         given = {key: value for key, value in options.items() if key not in self.supplied}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from allcores.options import choices
 from allcores_study.config import component, grid, registry, scoring, settings
+from allcores_study.config.options import choices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

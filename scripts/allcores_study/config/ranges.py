@@ -18,7 +18,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from allcores.options import is_integer, is_number, number_hint
+from allcores_study.config.options import is_integer, is_number, number_hint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from allcores.loop import named
-from allcores.options import choices
 from allcores_study import programs
 from allcores_study.config import component, fit, grid, registry, settings, sweeps
+from allcores_study.config.options import choices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator

@@ -14,8 +14,8 @@ import copy
 import math
 from typing import TYPE_CHECKING, Any
 
-from allcores.options import is_integer
 from allcores_study.config import grid, ranges, registry
+from allcores_study.config.options import is_integer
 from allcores_study.config.run import digest
 from allcores_study.config.settings import LONGEST_LABEL, SWEPT, WRITTEN
 

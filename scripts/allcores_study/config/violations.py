@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from allcores.options import choices, number_hint
 from allcores_study.config import settings
+from allcores_study.config.options import choices, number_hint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

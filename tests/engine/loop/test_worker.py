@@ -327,10 +327,11 @@ def test_a_strategy_may_be_a_class_of_ones_own():
     ("given", "message"),
     [
         ({"strategy": "shared"}, "found 'shared'; expected one of .*, shared_memory"),
-        ({"bucket_mb": 3}, "bucket_mb of shared_memory: unknown key; known: none"),
+        ({"bucket_mb": 3}, "unexpected keyword argument 'bucket_mb'"),
         ({"strategy": "parameter_server"}, "servers=1.* or more; found 0"),
         ({"strategy": "serial"}, "serial uses one worker; found 2"),
-        ({"make": lambda: torch.nn.Embedding(2, 2, sparse=True)}, "with sparse=True"),
+        ({"make": lambda: torch.nn.Embedding(2, 2, sparse=True)}, "those of Embedding are sparse"),
+        ({"make": lambda: plain().append(torch.nn.Linear(1, 1).double())}, "float32 and float64"),
         ({"batch_size": None}, "expected a batch_size of 1 or more; found None"),
         ({"batch_size": 0}, "expected a batch_size of 1 or more; found 0"),
         ({"data": loader()}, "expected no batch_size"),

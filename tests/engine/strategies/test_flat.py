@@ -103,13 +103,6 @@ def test_a_fused_optimizer_computes_the_same_bits_on_slices(name, count):
     assert all(map(torch.equal, model.parameters(), other.parameters()))
 
 
-def test_one_vector_has_one_dtype():
-    model = network()
-    model[3].double()
-    with pytest.raises(ValueError, match=r"one vector; found .*float64"):
-        Flat(model)
-
-
 def test_a_gradient_that_was_taken_away_is_collected():
     model = torch.nn.Linear(3, 2)
     flat = Flat(model)
