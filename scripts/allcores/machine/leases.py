@@ -7,7 +7,6 @@ import errno
 import os
 import re
 import socket
-import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import chain
@@ -32,21 +31,19 @@ Cores = tuple[list[list[int]], list[list[int]]]
 def leased(count: int) -> Iterator[list[int] | None]:
     """Pin this process and those forked from it to `count` cores that no other run has leased.
 
-    The lease ends with the last of these processes, however it ends. If a batch system has given
-    the job a number of cores but not which ones, idle ones are taken.
+    The lease ends with the last of these processes, however it ends.
 
     Yields:
         The numbers of the cores, those of neighbouring ranks side by side. None, without pinning,
-        if fewer are free, or if runs on the same cores could not see each other's leases: under a
-        CPU quota instead of a set of cores, or in a container's own network namespace.
+        if fewer are free, if nothing says which cores are this job's, as under a CPU quota, or in a
+        container's own network namespace, where runs do not see each other's leases.
     """
     before = os.sched_getaffinity(0)
     chosen: list[int] | None = None
     locks: list[socket.socket] = []
     obstacle = _obstacle(before)
     if not obstacle:
-        is_exact = cores.allowed() == len(before)
-        chosen = _take(count, before if is_exact else idle(before), locks)
+        chosen = _take(count, before, locks)
         obstacle = "" if chosen else f"fewer than {count} are free" if count > 1 else "none is free"
     if obstacle:
         print(f"not pinned to cores: {obstacle}", flush=True)
@@ -71,25 +68,10 @@ def _take(count: int, allowed: set[int], locks: list[socket.socket]) -> list[int
         _release(locks)
 
 
-def idle(cpus: set[int], seconds: float = 0.1) -> set[int]:
-    """Watch cpus for some seconds, and return those that were idle for most of that time."""
-    before = _idle_seconds()
-    time.sleep(seconds)
-    after = _idle_seconds()
-    return {cpu for cpu in cpus & after.keys() if after[cpu] - before[cpu] > seconds / 2}
-
-
-def _idle_seconds() -> dict[int, float]:
-    """Return cpu -> seconds for which it has been idle since boot (proc_stat(5))."""
-    lines = [line.split() for line in Path("/proc/stat").read_text().splitlines()]
-    ticks = os.sysconf("SC_CLK_TCK")
-    return {int(line[0][3:]): int(line[4]) / ticks for line in lines if line[0][3:].isdigit()}
-
-
 def _obstacle(cpus: set[int]) -> str:
-    """Return why runs on these cpus could not see each other's leases, "" if they can."""
-    if cores.quota() < len(cpus):
-        return f"there is a quota of {cores.quota():g} cores, not a set of cores"
+    """Return why no run can lease some of these cpus, "" if one can."""
+    if cores.allowed() < len(cpus):
+        return f"{cores.allowed()} of {len(cpus)} are allowed, whichever they are"
     if not SOCKETS.exists():
         return f"there is no {SOCKETS}"
     if not OF_FIRST_NETWORK.exists():
