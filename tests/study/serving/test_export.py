@@ -118,7 +118,7 @@ def test_a_graph_needs_torch_alone_and_says_what_it_is(trained, tmp_path):
     description = json.loads(told["allcores.json"])
     assert description["classes"] == description["names"] == ["0", "1"]
     assert [column["name"] for column in description["columns"]] == ["size", *4 * ["town"]]
-    assert (description["shape"], description["dtype"]) == ([5], "float32")
+    assert (description["shape"], description["dtype"]) == ([5], "float64")
     assert description["task"] == "classification"
     assert description["run"] == predictor.run.path
     assert description["vocabulary"] is None

@@ -1,5 +1,6 @@
 """Which columns of a table the best models use: permutation importance, in files and reports."""
 
+import sys
 import types
 
 import numpy as np
@@ -107,7 +108,11 @@ def test_a_study_of_images_has_none_and_loads_no_model(project, monkeypatch):
     names = {file.name for file in (project.results / "studies" / "images").iterdir()}
     assert not {name for name in names if name.startswith("columns")}
     monkeypatch.chdir(project.folder)
-    assert importance.of_best(study_of("images"), {}).empty
+    monkeypatch.delitem(sys.modules, "allcores_study.serving.predictor")
+    frames = {name: read(project, "images", name) for name in ("runs", "epochs")}
+    frames["predictions"] = pd.DataFrame(columns=[*tidy.RUN, "sample"])
+    assert importance.of_best(study_of("images"), frames | {"datasets": {}}).empty
+    assert "allcores_study.serving.predictor" not in sys.modules
 
 
 def test_it_is_what_scikit_learn_finds_by_itself(project, monkeypatch):

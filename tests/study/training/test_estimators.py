@@ -56,19 +56,18 @@ def table_of(file, frame, target, task):
 
 
 def in_float32(values, mine):
-    """Standardised in the precision of networks: where a tree splits depends on the last bit."""
+    """Standardised, then in float32: where a tree splits depends on the last bit."""
     values = values.astype(np.float64)
-    mean, scale = (
-        of.astype(np.float32) for of in (values[mine].mean(axis=0), 1 / values[mine].std(axis=0))
-    )
-    return (values.astype(np.float32) - mean) * scale
+    mean, scale = values[mine].mean(axis=0), 1 / values[mine].std(axis=0)
+    return ((values - mean) * scale).astype(np.float32)
 
 
 def parts(laboratory):
     """Positions of the held-out samples and of the training samples, and the predictions."""
     frame = pd.read_parquet(laboratory.folder / "run" / "predictions.parquet")
     held_out = frame["sample"].to_numpy()
-    count = storage.read_record(next((laboratory.folder / "data").iterdir())).content["shape"][0]
+    facts = storage.read_record(next((laboratory.folder / "data").iterdir())).content
+    count = facts["train"] + facts["test"]
     return held_out, np.setdiff1d(np.arange(count), held_out), frame
 
 
