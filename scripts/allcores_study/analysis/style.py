@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import matplotlib
-import numpy as np
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import seaborn as sns
 from matplotlib import ticker
-from scipy.optimize import isotonic_regression
 
 from allcores_study.analysis import tidy
 from allcores_study.config import registry
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.axis import XAxis, YAxis
     from matplotlib.figure import Figure
-    from matplotlib.text import Text
 
 PANEL_WIDTH, PANEL_HEIGHT = 3.6, 3.2  # inches
 # For labels other than strategies that define their own look.
@@ -223,32 +220,6 @@ def legend_below(figure: Figure) -> None:
         rows = -(-len(entries) // columns)
         figure.set_figheight(figure.get_figheight() + LEGEND_ROW * rows)
         figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=columns)
-
-
-def keep_apart(figure: Figure) -> None:
-    """Move the texts of each panel up or down, as little as needed, until none covers another.
-
-    The texts are annotations with offsets in points. Call this when the layout is final.
-    """
-    figure.draw_without_rendering()
-    for panel in figure.axes:
-        columns: list[list[Text]] = []  # texts that share some horizontal extent
-        for text in sorted(panel.texts, key=lambda text: text.get_window_extent().x0):
-            box = text.get_window_extent()
-            if columns and box.x0 < max(other.get_window_extent().x1 for other in columns[-1]):
-                columns[-1].append(text)
-            else:
-                columns.append([text])
-        for texts in columns:
-            texts.sort(key=lambda text: text.get_window_extent().y0)
-            boxes = [text.get_window_extent() for text in texts]
-            height = 1.1 * max(box.height for box in boxes)
-            middles = np.array([(box.y0 + box.y1) / 2 for box in boxes])
-            steps = height * np.arange(len(texts))
-            moved = isotonic_regression(middles - steps).x + steps - middles
-            for text, pixels in zip(texts, moved, strict=True):
-                x, y = text.get_position()
-                text.set_position((x, y + pixels * 72 / figure.dpi))
 
 
 def name_rows(panel: Axes, labels: Sequence[str]) -> None:

@@ -63,7 +63,7 @@ class Known:
         trained = np.unique(np.concatenate([_trained(one, dataset) for one in self.predictors]))
         new, found = set(self.new), set()
         for start in range(0, len(trained), CHUNK):
-            # Mapped anew each time: what was read of a mapped file counts as memory of the process.
+            # Mapped again each time, since what was read of a mapped file counts as memory.
             inputs = np.load(self.folder / "inputs.npy", mmap_mode="r")
             found |= new.intersection(map(_digest, inputs[trained[start : start + CHUNK]]))
         if found:

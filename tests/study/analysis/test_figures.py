@@ -1,11 +1,7 @@
 """What figures show of their tables."""
 
-import itertools
-
 import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
-import pytest
 from test_tables import FACTS, RUNS, made
 from test_verdict import read_back, speeds
 
@@ -18,26 +14,6 @@ def test_a_figure_shows_the_speedups_of_all_its_panels():
     table = pd.concat([table, faster], ignore_index=True)
     figure = products.load("speedup_figure").figure(table, FACTS)
     assert all(panel.get_ylim()[1] > table["speedup"].max() for panel in figure.axes)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_labels_of_speedups_do_not_cover_each_other(seed):
-    random = np.random.default_rng(seed)
-    rows = [
-        {"dataset": "d", "model": "m", "train_size": "all", "strategy": strategy, "nodes": 1}
-        | {"workers": cores, "threads": 1, "cores": cores, "note": None}
-        | {"speedup": speedup, "efficiency": speedup / cores, "samples_per_second": 10 * speedup}
-        | {"slowest": 9.5 * speedup, "fastest": 10.5 * speedup}
-        for strategy in ("serial", "ddp", "ring")
-        for cores in (1, 2)
-        for speedup in [1.0 if cores == 1 else 1.8 + 0.03 * random.random()]
-    ]
-    drawn = products.load("speedup_figure").figure(pd.DataFrame(rows), FACTS)
-    drawn.draw_without_rendering()
-    boxes = [text.get_window_extent() for text in drawn.axes[0].texts]
-    assert len(boxes) == 3
-    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
-    plt.close(drawn)
 
 
 def test_epochs_are_whole_and_two_classes_are_legible():

@@ -9,7 +9,6 @@ import pandas as pd
 from allcores_study.analysis import products, style
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from allcores_study.analysis.products import StudyFacts
@@ -22,7 +21,7 @@ baseline if setups are rows. Hollow marks have a note in the table: more process
 shared with others, or other conditions.
 """
 
-LABELLED = 6  # with more points in a panel, labels would overlap
+MOST_LINES = 12  # with more strategies, lines could not be told apart
 
 
 def figure(speed_table: pd.DataFrame, facts: StudyFacts) -> Figure | None:
@@ -34,12 +33,11 @@ def figure(speed_table: pd.DataFrame, facts: StudyFacts) -> Figure | None:
     if not products.has_several_setups(speed_table):
         return None
     counts = speed_table.groupby("strategy")["cores"].nunique()
-    draw = _lines if counts.max() > 1 and len(counts) <= LABELLED else _rows
+    draw = _lines if counts.max() > 1 and len(counts) <= MOST_LINES else _rows
     figure = draw(speed_table, f"speedup over {facts.baseline}")
     if speed_table["note"].notna().any():
         style.explain_hollow(figure.axes[0])
     style.legend_below(figure)
-    style.keep_apart(figure)
     return figure
 
 
@@ -82,11 +80,8 @@ def _lines(table: pd.DataFrame, quantity: str) -> Figure:
                 mec=colour,
                 zorder=3,
             )
-            if len(group) <= LABELLED and pd.notna(line["speedup"].iloc[-1]):
-                _label(panel, line.iloc[-1], colour)
         panel.set_xlabel("cores")
         panel.set_xticks(sorted(table["cores"].unique()))
-        panel.margins(x=0.3)
     # Only now: the panels share the axis, and setting one end fixes the other.
     figure.axes[0].set_ylim(bottom=0)
     figure.axes[0].set_ylabel(quantity)
@@ -132,15 +127,3 @@ def _reach(rows: pd.DataFrame | pd.Series) -> list[pd.Series] | list[float]:
         rows["speedup"] * (1 - rows["slowest"] / speed),
         rows["speedup"] * (rows["fastest"] / speed - 1),
     ]
-
-
-def _label(panel: Axes, point: pd.Series, colour: str) -> None:
-    panel.annotate(
-        f"{point['speedup']:.2f} x",
-        (point["cores"], point["speedup"]),
-        xytext=(7, 0),
-        textcoords="offset points",
-        va="center",
-        color=colour,
-        fontsize=9,
-    )
