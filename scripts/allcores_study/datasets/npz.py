@@ -20,15 +20,15 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from allcores_study.config import registry
 from allcores_study.data import tokens
 from allcores_study.data.storage import Samples
 from allcores_study.datasets._arrays import read_arrays
-from allcores_study.tasks import base as tasks
-from allcores_study.tasks.base import WITHOUT_CLASS
+from allcores_study.tasks.base import Task
+from allcores_study.tasks.segmentation import Segmentation
 
 ALLOWED = {
     "task": ("classification", "regression", "multilabel", "segmentation"),
@@ -72,13 +72,12 @@ def load(
         ValueError: the file lacks an array, or one has another shape, type or values.
     """
     file = _File(path, task, inputs == "tokens")
-    names = file.names_of_outputs()
     return Samples(
         shape=(sum(map(len, file.targets)), *file.shapes[0][1:]),
         chunks=(chunk for part in range(len(file.shapes)) for chunk in file.inputs(part)),
         targets=np.concatenate(file.targets),
-        task=tasks.named(task, len(names) if names else 1),
-        names=names,
+        task=file.task,
+        names=file.task.usual_names,
         train=len(file.targets[0]),
         groups=file.groups,
         times=file.times,
@@ -104,13 +103,11 @@ def _vocabulary(file: _File, size: int | None) -> tokens.Vocabulary:
 
 
 def _notes(file: _File) -> Iterator[str]:
-    others = [name for name in ANSWERS if name in file.names and name != ANSWER.get(file.task)]
+    others = [name for name in ANSWERS if name in file.names and name != file.answer]
     if unused_names := [*file.unused, *others]:
         yield f"not used: the arrays {', '.join(unused_names)}"
-    if file.task == "segmentation":
-        names = file.names_of_outputs() or []
-        segmentation: Any = tasks.named(file.task, len(names))  # which has notes
-        yield from segmentation.notes(file.targets[0], names)
+    if isinstance(file.task, Segmentation):
+        yield from file.task.notes(file.targets[0], file.task.usual_names)
     shape = file.shapes[0]
     if file.kind == "inputs" and len(shape) == 3 and shape[1] == shape[2] > MOST_COLOURS:
         yield (
@@ -145,6 +142,8 @@ class _File:
 
     Attributes:
         shapes: shape of the inputs of each part, (N, ...).
+        task: its Task.
+        answer: name of the array with the answers.
         targets: targets of each part.
         groups, times: of the training samples, or None.
         unused: names of unused arrays.
@@ -156,15 +155,13 @@ class _File:
     def __init__(self, path: str, task: str, are_tokens: bool) -> None:
         if not Path(path).exists():
             raise ValueError(f"{path}: no such file or folder")
-        self.path, self.task = path, task
-        self.is_of_classes = task == "classification"
+        self.path, self.answer = path, ANSWER[task]
         names = self.names = read_arrays(path)
         self.unused = unused(path, names)
+        self.targets: list[np.ndarray] = []
         self.kind = "inputs" if "inputs" in names else "images"
-        answers = ANSWER.get(task)
-        needed = [self.kind, *([answers] if answers else [])]
         parts = PARTS if any(name.startswith(PARTS[1]) for name in names) else PARTS[:1]
-        for name in (f"{prefix}{kind}" for prefix in parts for kind in needed):
+        for name in (f"{prefix}{kind}" for prefix in parts for kind in (self.kind, self.answer)):
             if name not in names:
                 name += " or inputs" if name == "images" else ""
                 raise ValueError(f"{path}: has no array {name}; found {', '.join(names) or 'none'}")
@@ -181,22 +178,22 @@ class _File:
         self.shapes = [self._shape(f"{prefix}{self.kind}") for prefix in parts]
         if len({shape[1:] for shape in self.shapes}) > 1:
             raise ValueError(f"{path}: {self.kind} and test_{self.kind} differ in shape")
-        check = {
-            "classification": self._labels,
-            "regression": self._numbers,
-            "multilabel": self._several_labels,
-            "segmentation": self._masks,
-        }[task]
-        self.targets = [
-            check(f"{prefix}{answers}", shape[0])
-            for prefix, shape in zip(parts, self.shapes, strict=True)
-        ]
-        if task == "segmentation":
-            _check_masks(path, self.targets, len(self.names_of_outputs()))  # type: ignore[arg-type]
-        if len({targets.shape[1:] for targets in self.targets}) > 1:
-            raise ValueError(f"{path}: {answers} and test_{answers} differ in shape")
-        if self.is_of_classes:
-            _check_classes(path, self.targets)
+        answers = [read_arrays(path, f"{prefix}{self.answer}") for prefix in parts]
+        for name, targets in zip(parts, answers, strict=True):
+            try:
+                if not name:
+                    self.task: Task = registry.tasks()[task].load().of_targets(targets)
+                self.targets.append(self.task.checked(targets))
+            except ValueError as error:
+                raise ValueError(f"{path}: {name}{self.answer}: {error}") from None
+        for targets, shape in zip(self.targets, self.shapes, strict=True):
+            expected = (shape[0], *(shape[2:] if self.task.target == "pixels" else ()))
+            if targets.shape[: len(expected)] != expected:
+                each = "pixel" if self.task.target == "pixels" else "sample"
+                raise ValueError(
+                    f"{path}: {self.answer} {targets.shape} do not fit {self.kind} {shape}; "
+                    f"expected one for each {each}"
+                )
         self.groups = self._of_samples("groups", "iu", "integers")
         self.times = self._of_samples("times", "iufM", "numbers or dates")
         if self.groups is not None and self.times is not None:
@@ -255,75 +252,6 @@ class _File:
             )
         return shape if len(shape) == 4 else (shape[0], 1, *shape[1:])
 
-    def _labels(self, name: str, count: int) -> np.ndarray:
-        labels = read_arrays(self.path, name)
-        if labels.shape != (count,) or labels.dtype.kind not in "iu" or labels.min() < 0:
-            raise ValueError(
-                f"{self.path}: {name} must be ({count},) integers from 0; "
-                f"found {labels.dtype}, {labels.shape}"
-            )
-        if labels.max() >= count:
-            raise ValueError(f"{self.path}: {name} go up to {labels.max()} for {count} samples")
-        return labels.astype(np.int64)
-
-    def names_of_outputs(self) -> list[str] | None:
-        """Return the names of classes, labels or several numbers, by their numbers, else None."""
-        if self.is_of_classes:
-            return list(map(str, range(int(self.targets[0].max()) + 1)))
-        if self.task == "segmentation":
-            numbers = np.unique(self.targets[0])
-            return [f"class {at}" for at in range(int(numbers[numbers != WITHOUT_CLASS].max()) + 1)]
-        first = self.targets[0].shape[1:]
-        noun = "number" if self.task == "regression" else "label"
-        return [f"{noun} {at + 1}" for at in range(first[0])] if first else None
-
-    def _masks(self, name: str, count: int) -> np.ndarray:
-        masks, expected = read_arrays(self.path, name), (count, *self.shapes[0][2:])
-        if masks.shape != expected or len(expected) != 3 or masks.dtype.kind not in "iub":
-            raise ValueError(
-                f"{self.path}: {name} must be class numbers (N, H, W) for inputs (N, C, H, W); "
-                f"found {masks.dtype}, {masks.shape}, and {self.kind} {self.shapes[0]}"
-            )
-        of_classes = masks[masks != WITHOUT_CLASS]
-        least, most = (of_classes.min(), of_classes.max()) if of_classes.size else (0, 0)
-        is_test = name.startswith(PARTS[1])
-        if least < 0 or most > WITHOUT_CLASS or not (most or is_test):
-            raise ValueError(
-                f"{self.path}: {name} holds class numbers from {least} to {most}; expected at "
-                f"least two classes, from 0, or {WITHOUT_CLASS} where there is no class"
-            )
-        return masks.astype(np.uint8)
-
-    def _several_labels(self, name: str, count: int) -> np.ndarray:
-        labels = read_arrays(self.path, name)
-        if labels.ndim != 2 or labels.shape[1] < 2 or len(labels) != count:
-            raise ValueError(
-                f"{self.path}: {name} must be ({count}, T) zeros and ones of T > 1 labels; "
-                f"found {labels.dtype}, {labels.shape}"
-            )
-        try:
-            return tasks.named("multilabel", labels.shape[1]).checked(labels)
-        except ValueError as error:
-            raise ValueError(f"{self.path}: {name}: {error}") from None
-
-    def _numbers(self, name: str, count: int) -> np.ndarray:
-        targets = read_arrays(self.path, name)
-        is_one = targets.shape == (count,)
-        is_several = targets.ndim == 2 and len(targets) == count and targets.shape[1] > 1
-        if not (is_one or is_several) or targets.dtype.kind not in "fiu":
-            raise ValueError(
-                f"{self.path}: {name} must be ({count},) numbers, or ({count}, T) of T > 1 each; "
-                f"found {targets.dtype}, {targets.shape}"
-            )
-        invalid = np.argwhere(~np.isfinite(targets))
-        if len(invalid):
-            place = tuple(invalid[0].tolist())
-            where = ", ".join(map(str, place))
-            raise ValueError(
-                f"{self.path}: {name}[{where}] is {targets[place]}; expected finite numbers"
-            )
-        return targets.astype(np.float64)
-
     def _of_samples(self, name: str, kinds: str, expected: str) -> np.ndarray | None:
         """Return an array with a value per training sample, or None.
 
@@ -342,26 +270,3 @@ class _File:
         if values.dtype.kind in "fM" and not np.isfinite(values).all():
             raise ValueError(f"{self.path}: {name} has no finite value for some samples")
         return values
-
-
-def _check_masks(path: str, masks: list[np.ndarray], classes: int) -> None:
-    try:
-        for part in masks:
-            tasks.named("segmentation", classes).checked(part)
-    except ValueError as error:
-        raise ValueError(f"{path}: test_masks do not fit the training masks: {error}") from None
-
-
-def _check_classes(path: str, labels: list[np.ndarray]) -> None:
-    classes = np.unique(labels[0])
-    if len(classes) < 2 or classes[-1] != len(classes) - 1:
-        missing = next((k for k, label in enumerate(classes) if k != label), len(classes))
-        raise ValueError(
-            f"{path}: labels must be 0, 1, ... with a sample for each, and at least two; found "
-            f"{len(classes)} different ones up to {classes[-1]}, without {missing}"
-        )
-    if len(labels) == 2 and labels[1].max() > classes[-1]:
-        raise ValueError(
-            f"{path}: test_labels go up to {labels[1].max()}; the training samples have 0 to "
-            f"{classes[-1]}"
-        )

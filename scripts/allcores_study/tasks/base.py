@@ -71,8 +71,22 @@ class Task:
         """Return the shape of a model's output for a sample of this shape."""
         return (self.outputs,)
 
+    @classmethod
+    def of_targets(cls, targets: np.ndarray) -> Task:
+        """Return this task for targets of the training samples, as in a user's file of arrays.
+
+        Raises:
+            ValueError: their shape or type is another one, or a class is missing.
+        """
+        raise NotImplementedError
+
+    @property
+    def usual_names(self) -> list[str] | None:
+        """The names of the outputs where the data have none; None: there is one number."""
+        raise NotImplementedError
+
     def checked(self, targets: np.ndarray) -> np.ndarray:
-        """Return the targets of all samples with the dtype in which they are stored.
+        """Return targets with the dtype in which they are stored.
 
         Raises:
             ValueError: they cannot be predicted.
@@ -185,6 +199,13 @@ class Task:
     def stored_examples(self, count: int, shape: Sequence[int]) -> np.ndarray:
         """Return this many targets as stored."""
         raise NotImplementedError
+
+
+def described(targets: np.ndarray) -> str:
+    """Return dtype, shape and ends of an array, in words."""
+    has_ends = targets.size and targets.dtype.kind in "iuf"
+    ends = f", from {targets.min():g} to {targets.max():g}" if has_ends else ""
+    return f"{targets.dtype} {targets.shape}{ends}"
 
 
 def of_samples(losses: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from allcores_study.tasks.base import Task
+from allcores_study.tasks.base import Task, described
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -45,11 +45,30 @@ class Classification(Task):
     has_class_numbers = True
     measures = ("accuracy", "confusion")
 
+    @classmethod
+    def of_targets(cls, targets: np.ndarray) -> Classification:
+        if targets.ndim != 1 or targets.dtype.kind not in "iu":
+            raise ValueError(f"expected (N,) integers from 0; found {described(targets)}")
+        classes = np.unique(targets)
+        missing = next((k for k, label in enumerate(classes) if k != label), len(classes))
+        if len(classes) < 2 or missing < len(classes):
+            raise ValueError(
+                "expected 0, 1, ... with a sample for each, and at least two; found "
+                f"{len(classes)} different ones up to {classes.max(initial=0)}, without {missing}"
+            )
+        return cls(len(classes))
+
+    @property
+    def usual_names(self) -> list[str]:
+        return list(map(str, range(self.outputs)))
+
     def checked(self, targets: np.ndarray) -> np.ndarray:
-        targets = np.asarray(targets, np.int64)
-        if len(targets) == 0 or targets.min() < 0 or targets.max() >= self.outputs:
-            raise ValueError(f"labels must be one per sample, in 0..{self.outputs - 1}")
-        return targets
+        targets = np.asarray(targets)
+        is_right = targets.ndim == 1 and targets.dtype.kind in "iu" and targets.size
+        if not is_right or targets.min() < 0 or targets.max() >= self.outputs:
+            expected = f"(N,) integers from 0 to {self.outputs - 1}"
+            raise ValueError(f"expected labels, {expected}; found {described(targets)}")
+        return targets.astype(np.int64)
 
     def scaled(self, targets: np.ndarray, scaling: Any) -> np.ndarray:
         return targets

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from allcores_study.tasks.base import Task, of_samples
+from allcores_study.tasks.base import Task, described, of_samples
 from allcores_study.tasks.classification import LEAST
 
 if TYPE_CHECKING:
@@ -29,6 +29,18 @@ class Multilabel(Task):
     """
 
     measures = ("micro_f1", "macro_f1", "of_each")
+
+    @classmethod
+    def of_targets(cls, targets: np.ndarray) -> Multilabel:
+        if targets.ndim != 2 or targets.shape[1] < 2:
+            raise ValueError(
+                f"expected (N, T) zeros and ones of T > 1 labels; found {described(targets)}"
+            )
+        return cls(targets.shape[1])
+
+    @property
+    def usual_names(self) -> list[str]:
+        return [f"label {at + 1}" for at in range(self.outputs)]
 
     def checked(self, targets: np.ndarray) -> np.ndarray:
         targets = np.asarray(targets)

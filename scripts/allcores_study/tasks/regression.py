@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from allcores_study.tasks.base import Task, of_samples
+from allcores_study.tasks.base import Task, described, of_samples
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,11 +33,29 @@ class Regression(Task):
     def measures(self) -> tuple[str, ...]:  # type: ignore[override]
         return METRICS if self.outputs == 1 else (*METRICS, "of_each")
 
+    @classmethod
+    def of_targets(cls, targets: np.ndarray) -> Regression:
+        is_several = targets.ndim == 2 and targets.shape[1] > 1
+        if not (targets.ndim == 1 or is_several) or targets.dtype.kind not in "fiu":
+            raise ValueError(
+                f"expected (N,) numbers, or (N, T) of T > 1 each; found {described(targets)}"
+            )
+        return cls(targets.shape[1] if is_several else 1)
+
+    @property
+    def usual_names(self) -> list[str] | None:
+        return [f"number {at + 1}" for at in range(self.outputs)] if self.outputs > 1 else None
+
     def checked(self, targets: np.ndarray) -> np.ndarray:
         targets = np.asarray(targets)
         expected = (len(targets),) if self.outputs == 1 else (len(targets), self.outputs)
         if targets.shape != expected:
             raise ValueError(f"expected targets of the shape {expected}; found {targets.shape}")
+        invalid = np.argwhere(~np.isfinite(targets))
+        if len(invalid):
+            place = tuple(invalid[0].tolist())
+            where = ", ".join(map(str, place))
+            raise ValueError(f"[{where}] is {targets[place]}; expected finite numbers")
         for column in targets.reshape(len(targets), -1).T:
             _refuse_unfit(column)
         return np.asarray(targets, np.float64)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from allcores_study.tasks.base import WITHOUT_CLASS, Task
+from allcores_study.tasks.base import WITHOUT_CLASS, Task, described
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,10 +39,26 @@ class Segmentation(Task):
     def output_shape(self, shape: Sequence[int]) -> tuple[int, ...]:
         return (self.outputs, *shape[1:])
 
+    @classmethod
+    def of_targets(cls, targets: np.ndarray) -> Segmentation:
+        if targets.ndim != 3 or targets.dtype.kind not in "iub":
+            raise ValueError(f"expected (N, H, W) class numbers; found {described(targets)}")
+        most = int(targets[targets != WITHOUT_CLASS].max(initial=0))
+        if not 0 < most < WITHOUT_CLASS:
+            raise ValueError(
+                f"expected at least two classes, from 0, or {WITHOUT_CLASS} where there is no "
+                f"class; found {described(targets)}"
+            )
+        return cls(most + 1)
+
+    @property
+    def usual_names(self) -> list[str]:
+        return [f"class {at}" for at in range(self.outputs)]
+
     def checked(self, targets: np.ndarray) -> np.ndarray:
         targets = np.asarray(targets)
-        if targets.ndim != 3 or targets.dtype.kind not in "iu":
-            raise ValueError(f"expected (N, H, W) class numbers; found {targets.dtype}")
+        if targets.ndim != 3 or targets.dtype.kind not in "iub":
+            raise ValueError(f"expected (N, H, W) class numbers; found {described(targets)}")
         are_classes = ((targets >= 0) & (targets < self.outputs)) | (targets == WITHOUT_CLASS)
         others = np.argwhere(~are_classes)
         if len(others):

@@ -122,10 +122,10 @@ def test_arrays_have_several_numbers_too(tmp_path):
     assert made.task.outputs == 3
     assert made.names == ["number 1", "number 2", "number 3"]
     np.savez(file, inputs=np.ones((8, 2)), targets=np.full((8, 3), np.nan))
-    with pytest.raises(ValueError, match=r"targets\[0, 0\] is nan; expected finite"):
+    with pytest.raises(ValueError, match=r"targets: \[0, 0\] is nan; expected finite"):
         npz.load(None, path=str(file), task="regression")
     np.savez(file, inputs=np.ones((8, 2)), targets=np.ones((8, 1)))
-    with pytest.raises(ValueError, match=r"must be \(8,\) numbers, or \(8, T\) of T > 1 each"):
+    with pytest.raises(ValueError, match=r"expected \(N,\) numbers, or \(N, T\) of T > 1 each"):
         npz.load(None, path=str(file), task="regression")
 
 
