@@ -230,7 +230,7 @@ LONG = {
     "test_sigterm_ends_a_call_that_waits_for_missing_files": (),
     "test_twenty_runs_side_by_side_do_not_collide": (),
     "test_a_node_of_which_nothing_is_heard_ends_the_run": (),
-    "test_how_many_stand_together_decides_no_bit": ("mlp",),
+    "test_how_many_stand_together_decides_no_bit": ("one number",),
     "test_a_job_that_is_ended_keeps_what_it_has_trained": (),
     "test_another_workflow_has_it_as_a_module": (),
     "test_it_is_told_when_all_candidates_diverge": (),

@@ -123,10 +123,13 @@ class Stack:
     def _linear(self, name: str, inputs: torch.Tensor) -> torch.Tensor:
         weight, bias = self.parameters[f"{name}.weight"], self.parameters.get(f"{name}.bias")
         # Padded, so that the product that is each network's weight gradient begins at a cache line.
-        inputs = F.pad(inputs, (0, weight.shape[2] - inputs.shape[2]))
+        inputs, count = F.pad(inputs, (0, weight.shape[2] - inputs.shape[2])), len(inputs)
+        if count == 1:
+            # Twice: other kernels multiply a lone matrix of one column, and round differently.
+            inputs, weight = inputs.repeat(2, 1, 1), weight.repeat(2, 1, 1)
         if bias is None:
-            return torch.bmm(inputs, weight.transpose(1, 2))
-        return torch.baddbmm(bias.unsqueeze(1), inputs, weight.transpose(1, 2))
+            return torch.bmm(inputs, weight.transpose(1, 2))[:count]
+        return torch.baddbmm(bias.unsqueeze(1), inputs, weight.transpose(1, 2))[:count]
 
     def differentiate(self, loss: torch.Tensor) -> None:
         """Set the gradients to those of the sum of the networks' losses."""

@@ -152,16 +152,19 @@ def test_a_network_of_a_stack_is_the_lone_one(laboratory, case):
     assert lone.keys() == stacked.keys() - {"made_of", "files", "loaded"}
 
 
+ONE_NUMBER = CASES["numbers"] | {"model": Entry("mlp", "mlp", {"hidden": [16]})}
+
+
 @pytest.mark.parametrize(
-    "model",
-    [MLP, Entry("curved", "of_stack:curved", {})],
-    ids=["mlp", "curved"],
+    "case",
+    [{"model": MLP}, {"model": Entry("curved", "of_stack:curved", {})}, ONE_NUMBER],
+    ids=["mlp", "curved", "one number"],
 )
-def test_how_many_stand_together_decides_no_bit(laboratory, model):
+def test_how_many_stand_together_decides_no_bit(laboratory, case):
+    base = vary(PLAIN, **case)
     runs = [
         vary(
-            PLAIN,
-            model=model,
+            base,
             epochs=2,
             seed=seed % 5,
             fold=seed % 3,
@@ -169,7 +172,7 @@ def test_how_many_stand_together_decides_no_bit(laboratory, model):
         )
         for seed in range(50)
     ]
-    prepared_runs = [PreparedRun.of(run, laboratory.data(PLAIN.dataset), None) for run in runs]
+    prepared_runs = [PreparedRun.of(run, laboratory.data(base.dataset), None) for run in runs]
 
     def network(prepared):
         torch.manual_seed(prepared.run.seed)
