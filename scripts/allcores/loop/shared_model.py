@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import pickle
+import weakref
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -139,7 +141,7 @@ class _Front(torch.optim.Optimizer):
     """
 
     def __init__(self, shared: SharedModel) -> None:
-        self.shared = shared
+        self.shared = weakref.proxy(shared)  # a loop over folds then frees each model at once
         trained = [weights for weights in shared._parameters if weights.requires_grad]
         super().__init__(trained, dict(shared._settings))
 
@@ -190,11 +192,11 @@ def restored(
             does not fit.
     """
     if isinstance(source, dict):
-        saved, file = source, "the state"
+        saved, file = copy.deepcopy(source), "the state"  # which may be restored again
     else:
         saved, file = torch.load(source, map_location="cpu", weights_only=True), str(source)
-    if not isinstance(saved, dict) or "further" not in saved:
-        raise ValueError(f"{file} was not written by save()")
+    if not isinstance(saved, dict) or not {"further", "of"} <= saved.keys():
+        raise ValueError(f"{file} was not written by save() of this version")
     of, optimizer = type(strategy).__name__, type(strategy.optimizer).__name__
     if (saved["of"], saved["optimizer"], saved["servers"]) != (of, optimizer, servers):
         raise ValueError(

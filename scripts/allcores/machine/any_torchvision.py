@@ -7,6 +7,7 @@ operators does not load, and `import torchvision` fails because it describes the
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 from importlib.machinery import PathFinder
@@ -34,11 +35,16 @@ def import_torchvision(submodule: str) -> Any:
     return importlib.import_module(f"torchvision.{submodule}")
 
 
+@functools.cache  # an operator can be declared once
 def _declare_operators_that_do_not_load() -> None:
     torch = importlib.import_module("torch")
-    folder = Path(PathFinder.find_spec("torchvision").submodule_search_locations[0])
+    spec = PathFinder.find_spec("torchvision")
+    folders = (spec and spec.submodule_search_locations) or ()
+    libraries = [file for folder in folders for file in Path(folder).glob("_C*")]
+    if not libraries:  # torchvision is not there, or is not compiled
+        return
     try:
-        torch.ops.load_library(next(folder.glob("_C*")))
+        torch.ops.load_library(libraries[0])
     except OSError:
         for operator in ("nms", "qnms"):
             torch.library.define(

@@ -111,7 +111,11 @@ class Exchange:
         self.barrier: Any = Barrier(
             ranks, self.place, signals, arrivals, 0, timeout, watch=self._lost
         )
-        self.meet()  # every rank has written its process id
+        try:
+            self.meet()  # every rank has written its process id
+        except BaseException:
+            self.close()
+            raise
         self.barrier.spin = SPIN if count <= len(_cores_of(self.processes)) else 0
         for place, process in enumerate(self.processes):
             if place != self.place:
@@ -130,6 +134,9 @@ class Exchange:
             if len(self.ranks) > 1:
                 self._hand_out(store, memory, signals)
             return [memory, *(os.dup(signal) for signal in barrier.of_rank(signals, 0))]
+        except BaseException:
+            os.close(memory)
+            raise
         finally:
             for signal in itertools.chain(*signals):
                 os.close(signal)

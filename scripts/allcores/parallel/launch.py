@@ -12,7 +12,8 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import chain
 from multiprocessing import get_context
@@ -31,7 +32,7 @@ from allcores.parallel.nodes import Nodes
 from allcores.parallel.pause import Pause
 from allcores.parallel.rendezvous import LocalRendezvous, RendezvousOverNodes
 from allcores.parallel.shared_memory import SharedMemory
-from allcores.parallel.supervision import Report
+from allcores.parallel.supervision import A_COMPLAINT, RAISED, Report
 from allcores.parallel.world import COLLECTIVE_TIMEOUT, World
 
 # Seconds to spin at a barrier before sleeping.
@@ -73,13 +74,45 @@ def run_ranks(
         RankFailedError: a rank raised, died or hangs. The others have been killed by then.
         KeyboardInterrupt: a signal stopped the run.
     """
-    files = _allow_many_files()
     nodes = nodes or Nodes()
-    shared = SharedMemory()
-    local_ranks = ranks_of(nodes, workers, servers)
+    with ExitStack() as opened:
+        opened.callback(resource.setrlimit, resource.RLIMIT_NOFILE, _allow_many_files())
+        rendezvous = (LocalRendezvous if nodes.count == 1 else RendezvousOverNodes).create(nodes)
+        opened.callback(rendezvous.close)
+        worlds = _worlds(workers, servers, threads, pins, nodes, opened)
+        ranks: dict[int, tuple[Any, Any]] = {}
+        opened.callback(_kill, ranks)
+        with _frozen():
+            for world in worlds:
+                ranks[world.rank] = _fork(target, world, rendezvous, nodes)
+        if once_forked:  # threads may be started from here on, not earlier
+            once_forked()
+        title = partial(supervision.title, workers=workers, nodes=nodes)
+        clocks, pause = [world.clock for world in worlds], worlds[0].pause
+        watcher = supervision.Supervisor(ranks, title, clocks, pause, nodes, timeout, save_every)
+        watcher.watch()
+        return [watcher.reports[world.rank].value for world in worlds]
+
+
+def _worlds(
+    workers: int,
+    servers: int,
+    threads: int,
+    pins: list[int] | None,
+    nodes: Nodes,
+    opened: ExitStack,
+) -> list[World]:
+    """Return the World of each rank of this node; what has to be closed goes to `opened`."""
+    local_ranks, workers_on_node = ranks_of(nodes, workers, servers), workers // nodes.count
     oversubscribed = len(local_ranks) * threads > cores.allowed()
-    workers_on_node = workers // nodes.count
-    signals, pause = barrier.signals(workers_on_node), Pause(workers_on_node)
+    signals, pause, shared = (
+        barrier.signals(workers_on_node),
+        Pause(workers_on_node),
+        SharedMemory(),
+    )
+    opened.callback(shared.close)
+    for number in chain(*signals):
+        opened.callback(os.close, number)
     barriers = partial(
         Barrier,
         ranks=local_ranks[:workers_on_node],
@@ -88,7 +121,6 @@ def run_ranks(
         timeout=COLLECTIVE_TIMEOUT.total_seconds(),
     )
     phases = memoryview(mmap.mmap(-1, len(local_ranks) * ENTRY.size))
-    rendezvous = (LocalRendezvous if nodes.count == 1 else RendezvousOverNodes).create(nodes)
     worlds = [
         World(
             rank,
@@ -105,28 +137,26 @@ def run_ranks(
     ]
     for place, world in enumerate(worlds[:workers_on_node]):
         world.worker_barrier = barriers(place=place, signals=barrier.of_rank(signals, place))
-    ranks = {}
+    return worlds
+
+
+@contextmanager
+def _frozen() -> Iterator[None]:
+    """Keep collections of the ranks from touching shared pages, unless that was done before."""
+    if gc.get_freeze_count():
+        yield
+        return
+    gc.freeze()
     try:
-        gc.freeze()  # the ranks' collections then leave the shared pages alone
-        for world in worlds:
-            ranks[world.rank] = _fork(target, world, rendezvous, nodes)
-        gc.unfreeze()
-        if once_forked:  # threads may be started from here on, not earlier
-            once_forked()
-        title = partial(supervision.title, workers=workers, nodes=nodes)
-        clocks = [world.clock for world in worlds]
-        watcher = supervision.Supervisor(ranks, title, clocks, pause, nodes, timeout, save_every)
-        watcher.watch()
-        return [watcher.reports[rank].value for rank in local_ranks]
+        yield
     finally:
-        for process, _ in ranks.values():
-            process.kill()
-            process.join()
-        shared.close()
-        for signal_of_barrier in chain(*signals):
-            os.close(signal_of_barrier)
-        rendezvous.close()
-        resource.setrlimit(resource.RLIMIT_NOFILE, files)
+        gc.unfreeze()
+
+
+def _kill(ranks: dict[int, tuple[Any, Any]]) -> None:
+    for process, _ in ranks.values():
+        process.kill()
+        process.join()
 
 
 def ranks_of(nodes: Nodes, workers: int, servers: int) -> list[int]:
@@ -209,17 +239,21 @@ def _fail(report: Any, problem: str, error: BaseException) -> None:
     if len(problem) > LONGEST:
         half = LONGEST // 2
         problem = f"{problem[:half]}\n[...]\n{problem[-half:]}"
-    report.send(Report(time.time(), problem, error if _can_be_sent(error) else None))
+    # As of a lost connection to a rank that has failed.
+    is_complaint = isinstance(error, RuntimeError | ConnectionError)
+    kind = A_COMPLAINT if is_complaint else RAISED
+    report.send(Report(time.time(), problem, kind, _pickled(error)))
     _leave(1)
 
 
-def _can_be_sent(error: BaseException) -> bool:
-    """Return whether an exception is small, and survives pickling; those of libraries may not."""
+def _pickled(error: BaseException) -> bytes:
+    """Pickle an exception; b"" if it is large, or not restored from that, as those of libraries."""
     try:
         pickled = pickle.dumps(error)
-        return len(pickled) <= LONGEST and isinstance(pickle.loads(pickled), type(error))
+        is_sound = len(pickled) <= LONGEST and isinstance(pickle.loads(pickled), type(error))
+        return pickled if is_sound else b""
     except Exception:
-        return False
+        return b""
 
 
 def _leave(status: int) -> None:

@@ -2,8 +2,8 @@
 
 On each node, a launcher forks that node's ranks and watches them. Node 0 writes a file to the run's
 own folder on the shared file system. It contains the addresses of node 0, a port chosen by the
-system, and a token. The others connect and send the token once. So only those who can read the file
-join, and a launcher that reads the file of an earlier attempt is turned away. The token and all
+system, and a token. Both sides prove that they know it, without sending it. So only those who
+can read the file join, and a launcher that reads the file of an earlier attempt is turned away. The
 messages, which are pickled, are not encrypted.
 
 torch's TCPStore cannot replace these connections: while node 0 hangs, its calls do not return,
@@ -12,6 +12,7 @@ whatever their timeout.
 
 from __future__ import annotations
 
+import hmac
 import json
 import os
 import platform
@@ -27,9 +28,9 @@ import psutil
 
 INTERFACE = "GLOO_SOCKET_IFNAME"  # gloo's variable for the network interface
 JOINING = 300.0  # seconds within which all nodes must have joined: Python may start slowly
-CONNECTING = 3.0  # seconds to reach an address, and to send the token before node 0 takes the next
+CONNECTING = 3.0  # seconds to reach an address, and to greet before node 0 takes the next
 ANSWERING = 12.0  # seconds within which node 0 must answer, which strangers may keep busy
-GREETING = 128  # bytes in which each side sends the token, its number and the name of its host
+GREETING = 256  # bytes in which each side sends its number, its host and what proves the token
 LOOPBACK = "127."
 
 
@@ -238,27 +239,39 @@ def _read_published(file: Any) -> list[Any]:
 
 
 def _greet(caller: socket.socket, token: str, node: int) -> Link | None:
-    """Exchange tokens over a socket; return the Link, or None if no right token comes in time.
+    """Greet each other over a socket; return the Link, or None if no right greeting comes in time.
 
     Args:
         node: number of this node. Node 0 answers last, and only those who know the token.
     """
-    greeting = f"{token} {node} {platform.node()}".encode().ljust(GREETING)
+    nonce = secrets.token_hex(16)
+
+    def greeting(nonce: str) -> bytes:
+        told = f"{node} {nonce} {platform.node()}"
+        return f"{_proof(token, told)} {told}".encode().ljust(GREETING)
+
     try:
         if node:
-            caller.sendall(greeting)
+            caller.sendall(greeting(nonce))
         # So few bytes arrive together; a stranger's need not be waited for.
-        told, number, host = caller.recv(GREETING).decode().split(" ", 2)
-        if told != token or (int(number) == 0) == (node == 0):
-            raise ConnectionError("the token or the number is not the expected one")
+        proof, told = caller.recv(GREETING).decode().strip().split(" ", 1)
+        number, theirs, host = told.split(" ", 2)
+        is_known = hmac.compare_digest(proof, _proof(token, told))
+        if not is_known or (int(number) > 0) == (node > 0) or (node and theirs != nonce):
+            raise ConnectionError("the proof or the number is not the expected one")
         if node == 0:
-            caller.sendall(greeting)
+            caller.sendall(greeting(theirs))
         caller.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         caller.setblocking(True)
-        return Link(connection.Connection(caller.detach()), int(number), host.strip())
+        return Link(connection.Connection(caller.detach()), int(number), host)
     except (OSError, ValueError):
         caller.close()
         return None
+
+
+def _proof(token: str, told: str) -> str:
+    """Return what only those can compute who know the token."""
+    return hmac.digest(token.encode(), told.encode(), "sha256").hex()
 
 
 def _own_addresses(interface: str | None) -> list[str]:

@@ -14,7 +14,7 @@ On several nodes, each launcher watches its own ranks, and node 0 decides. They 
     message          its meaning or value, from node 0 to the others
     ----------------------------------------------------------------------------------------------
     alive            every second
-    ended            the run has failed: the RankFailedError
+    ended            the run has failed: a Failure
     pause            all workers have to save, and then to stop if the value is the name of a signal
     pause after      the step after which all workers pause
 """
@@ -24,6 +24,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import pickle
 import platform
 import signal
 import time
@@ -61,6 +62,11 @@ SILENCE = 8.0
 STOPPING = 25.0
 
 
+# What makes a rank fail: a signal killed it, its node is gone, it raised an exception, or one as of
+# a lost connection, which is probably a complaint about another rank.
+KILLED, GONE, RAISED, A_COMPLAINT = range(4)
+
+
 class RankFailedError(Exception):
     """A process of a run raised, was killed or hangs; the message gives its rank and the cause.
 
@@ -80,27 +86,41 @@ class Report:
     Attributes:
         when: seconds since 1970.
         problem: why it failed, in words; None: it did not.
-        cause: see RankFailedError.
+        kind: RAISED or A_COMPLAINT.
+        cause: the exception, pickled; b"": it is too large or cannot be pickled.
         value: what its function returned, if anything.
     """
 
     when: float
     problem: str | None = None
-    cause: BaseException | None = None
+    kind: int = RAISED
+    cause: bytes = b""
     value: object = None
 
 
 @dataclass(frozen=True)
 class Failure:
-    """How a rank failed. One that was killed is the cause of all others, else the earliest is.
+    """How a rank failed. The lowest kind is the cause of the others, and of one kind the earliest.
 
     Attributes:
-        when: seconds since 1970.
+        kind: KILLED, GONE, RAISED or A_COMPLAINT.
+        when: seconds since 1970, by the clock of its node.
+        text: the message.
+        cause: see Report.
     """
 
-    was_killed: bool
+    kind: int
     when: float
-    error: RankFailedError
+    text: str
+    cause: bytes = b""
+
+    def error(self) -> RankFailedError:
+        cause = None
+        if self.cause:
+            # What only the rank could import is lost here; the text has its traceback.
+            with contextlib.suppress(Exception):
+                cause = pickle.loads(self.cause)
+        return RankFailedError(self.text, cause)
 
 
 @dataclass(frozen=True)
@@ -179,10 +199,11 @@ class Supervisor:
             while self.running or self._waits_for_nodes():
                 self._look()
         except ConnectionError as error:
-            self._tell("ended", RankFailedError(str(error)))
+            self._tell("ended", Failure(GONE, time.time(), str(error)))
             raise RankFailedError(str(error)) from None
         except RankFailedError as error:
-            self._tell("ended", error)
+            cause = pickle.dumps(error.cause) if error.cause else b""
+            self._tell("ended", Failure(RAISED, time.time(), str(error), cause))
             raise
         finally:
             for number, handler in handlers.items():
@@ -270,7 +291,7 @@ class Supervisor:
             case "failed":
                 self._fail(value)
             case "ended":
-                raise value
+                raise value.error()
             case "interrupted":
                 self.signal = self.signal or value
             case "pause":
@@ -289,13 +310,13 @@ class Supervisor:
         time.sleep(GRACE)
         complaints = self._complaints() if self.nodes.node == 0 else []
         found = [*known, *complaints, *self._own_failures()]
-        cause = min(found, key=lambda failure: (not failure.was_killed, failure.when))
+        cause = min(found, key=lambda failure: (failure.kind, failure.when))
         if self.nodes.node:
             self._tell("failed", cause)
             link, until = self.nodes.links[0], time.monotonic() + SILENCE
             while link.connection.poll(max(0.0, until - time.monotonic())):
                 self._take(link, *link.receive())
-        raise cause.error
+        raise cause.error()
 
     def _own_failures(self) -> Iterator[Failure]:
         """Yield the Failure of each rank of this node that has failed.
@@ -318,8 +339,7 @@ class Supervisor:
                 try:
                     message, value = links[source].receive()
                 except ConnectionError as error:  # after its last message
-                    gone = RankFailedError(str(error))
-                    complaints.append(Failure(True, time.time(), gone))
+                    complaints.append(Failure(GONE, time.time(), str(error)))
                     del links[source]
                     continue
                 if message == "failed":
@@ -402,14 +422,14 @@ def _failure(process: Any, report: Any, title: Any) -> Failure | None:
     """
     if process.exitcode is not None and process.exitcode < 0:
         text = f"{title} (process {process.pid}) {how_it_ended(process.exitcode)}"
-        return Failure(True, time.time(), RankFailedError(text))
+        return Failure(KILLED, time.time(), text)
     if report and report.problem:
-        error = RankFailedError(f"{title} failed:\n{report.problem}", report.cause)
-        return Failure(False, report.when, error)
+        text = f"{title} failed:\n{report.problem}"
+        return Failure(report.kind, report.when, text, report.cause)
     if process.exitcode is not None and not report:
         # For example by os._exit() in a model or a library.
         text = f"{title} {how_it_ended(process.exitcode)} before its training did"
-        return Failure(False, 0.0, RankFailedError(text))
+        return Failure(RAISED, 0.0, text)
     return None
 
 

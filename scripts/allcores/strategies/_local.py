@@ -39,4 +39,4 @@ class LocalStrategy(Strategy):
     def restore_worker(self, state: dict[str, Any]) -> None:
         super().restore_worker(state)
         self.flat.weights.copy_(state["weights"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.restore_optimizer(state["optimizer"])

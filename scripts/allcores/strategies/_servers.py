@@ -67,7 +67,7 @@ class ServedStrategy(Strategy):
 
     def restore_server(self, state: dict[str, Any]) -> None:
         """Load what state_of_server() returned."""
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.restore_optimizer(state["optimizer"])
 
     def _add_up_slices(self, squares: Tensor) -> Any:
         """On a server, return the sum over the slices of all servers, which update together."""

@@ -58,6 +58,8 @@ class AsyncParameterServer(ServedStrategy):
         # Servers update at different times: a gradient is clipped before it is cut.
         super().__init__(model, make_optimizer.without_clipping, world, servers)
         self.clip = make_optimizer.clip
+        if min(n_push, n_pull) < 1:
+            raise ValueError(f"n_push, n_pull: found {n_push}, {n_pull}; expected 1 or more")
         self.n_push, self.n_pull = n_push, n_pull
         self.accrued = torch.zeros_like(self.flat.gradient)
         self.accrued_steps = self.steps_since_pull = self.pushed = 0

@@ -112,9 +112,15 @@ class Strategy:
         if sparse and not cls.one_worker:
             found = sparse[0] or type(model).__name__
             return f"exchanges dense gradients, and those of {found} are sparse"
-        missing = [name for name in trained if name not in grads]
+        return None
+
+    @classmethod
+    def missing_gradient(cls, model: nn.Module, **options: Any) -> str | None:
+        """Return why it cannot train a model whose backward() has just left these gradients."""
+        trained = ((name, part) for name, part in model.named_parameters() if part.requires_grad)
+        missing = [name for name, part in trained if part.grad is None]
         option = cls.option_for_missing_gradients(**options)
-        if grads and missing and option:
+        if missing and option:
             return f"waits for the gradient of every weight, and {missing[0]} gets none; {option}"
         return None
 
@@ -171,7 +177,16 @@ class Strategy:
     def restore(self, state: dict[str, Any]) -> None:
         """Load what state() returned; called on every rank, servers included."""
         self.module.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.restore_optimizer(state["optimizer"])
+
+    def restore_optimizer(self, state: dict[str, Any]) -> None:
+        """Load the state_dict() of the optimizer, to the bit."""
+        self.optimizer.load_state_dict(state)
+        parameters = self.optimizer.param_groups[0]["params"]
+        for place, of_weight in state["state"].items():
+            # torch casts all of them to the dtype of the weight, also single numbers.
+            numbers = {k: v for k, v in of_weight.items() if torch.is_tensor(v) and not v.dim()}
+            self.optimizer.state[parameters[place]] |= {k: v.clone() for k, v in numbers.items()}
 
     def state_of_worker(self) -> dict[str, Any]:
         """Return the state that only this worker has, in the middle of an epoch."""
@@ -187,7 +202,7 @@ class Strategy:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Stop the servers; called on every worker after the last epoch."""
+        """Stop the servers; called on every worker of a run that has some, after the last epoch."""
 
     def update(self, lr: float) -> None:
         """Step the optimizer with learning rate lr, timed as the phase "update"."""

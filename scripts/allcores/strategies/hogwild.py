@@ -95,4 +95,4 @@ class Hogwild(Strategy):
     def restore_worker(self, state: dict[str, Any]) -> None:
         super().restore_worker(state)
         self.staleness.counts = state["staleness"]
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.restore_optimizer(state["optimizer"])

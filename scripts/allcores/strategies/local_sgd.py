@@ -53,6 +53,8 @@ class LocalSGD(LocalStrategy):
         post_local: int = 0,
     ) -> None:
         super().__init__(model, make_optimizer, world)
+        if every < 1:
+            raise ValueError(f"every: found {every}; expected 1 or more")
         self.every, self.post_local = every, post_local
         self.steps, self.group = 0, of_workers(world, backend)
 

@@ -25,6 +25,7 @@ Training Trillion Parameter Models", stage 1, whose all-gather is not needed her
 from __future__ import annotations
 
 import copy
+import weakref
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -79,8 +80,11 @@ class SharedMemory(Strategy):
 
         self.flat = Flat(model, weights=world.shared.zeros, gradient=row)
         self.clear()
+        show = weakref.WeakMethod(self._show)  # a parameter would keep this, which keeps it
         for parameter in self.flat.parameters:
-            parameter.register_post_accumulate_grad_hook(self._show)
+            parameter.register_post_accumulate_grad_hook(
+                lambda parameter: (method := show()) and method(parameter)
+            )
         self.clips = make_optimizer.clip_norm is not None
         self.blocks = self._blocks(world.rank_on_node, world.workers_on_node)
         parts = [part for block in self.blocks for part in block.parts]

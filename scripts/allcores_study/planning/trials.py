@@ -262,6 +262,7 @@ def _check_strategy(strategy: Entry, model: nn.Module, label: str) -> None:
     with _blame("strategies", strategy.label):
         strategy_class = registry.strategies()[strategy.name].load()
         problem = strategy_class.refusal(model, **strategy.options)
+        problem = problem or strategy_class.missing_gradient(model, **strategy.options)
         if problem:
             raise ValueError(f"cannot train {label}: it {problem}")
 

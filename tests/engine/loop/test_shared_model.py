@@ -175,8 +175,7 @@ def closure(worker):
 
 def same_model_twice(worker):
     model = plain()
-    for _ in range(2):
-        worker.share(model, adam, "shared_memory")
+    return [worker.share(model, adam, "shared_memory") for _ in range(2)]
 
 
 def two_with_servers(worker):
@@ -190,8 +189,8 @@ def wrong_option(worker):
 
 def common_part(worker):
     encoder = torch.nn.Linear(4, 4)
-    for head in (torch.nn.Linear(4, 3), torch.nn.Linear(4, 1)):
-        worker.share(torch.nn.Sequential(encoder, head), adam, "ring")
+    heads = torch.nn.Linear(4, 3), torch.nn.Linear(4, 1)
+    return [worker.share(torch.nn.Sequential(encoder, head), adam, "ring") for head in heads]
 
 
 def move(worker):
@@ -266,7 +265,7 @@ def test_a_class_that_has_servers_is_told_how_many():
         (two_with_servers, "expected one share.* in a run with servers"),
         (usual_checkpoint, "the strategy has the optimizer's state: call save"),
         (uphill, "clip_norm: found -1; expected a number above 0"),
-        (wrong_option, "every of local_sgd: found 0; expected a whole number from 1"),
+        (wrong_option, "every: found 0; expected 1 or more"),
     ],
 )
 def test_what_would_train_otherwise_is_refused(function, message):

@@ -235,20 +235,59 @@ def test_training_goes_on_with_other_workers(tmp_path, strategy, count):
     assert all(close(weights, expected(Tied, adam)) for weights in found)
 
 
-def test_models_of_a_loop_are_not_all_kept_and_limits_are_the_callers_again():
+@pytest.mark.parametrize("strategy", ["ddp", "ring", "shared_memory"])
+def test_models_of_a_loop_are_not_all_kept_and_limits_are_the_callers_again(strategy):
     def one_after_the_other(worker):
         kept = []
         for _ in range(5):
-            model = Tied()
-            worker.share(model, adam, "ring").synchronize()
-            kept.append(weakref.ref(model))
-            del model
+            shared = worker.share(Tied(), adam, strategy)
+            loss_of(shared.model, INPUTS[:4], TARGETS[:4]).backward()
+            shared.step()
+            shared.synchronize()
+            kept.append(weakref.ref(shared.strategy.module))
+        del shared
         gc.collect()
         return sum(model() is not None for model in kept)
 
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     assert allcores.run(one_after_the_other, workers=2) == [0, 0]
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == before
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "ring", "shared_memory"])
+@pytest.mark.parametrize("make", [torch.optim.NAdam, torch.optim.ASGD])
+def test_a_state_in_memory_can_be_resumed_from_twice_to_the_bit(strategy, make):
+    def from_one_state(worker):
+        def trained(steps, **how):
+            torch.manual_seed(0)
+            shared = worker.share(Tied().double(), make, strategy, **how)
+            for _ in range(steps):
+                inputs = INPUTS[:4].double()
+                shared.model(inputs).square().mean().backward()
+                shared.step()
+            return shared
+
+        half = trained(3)
+        state = worker.broadcast(half.state())
+        for _ in range(3):
+            half.model(INPUTS[:4].double()).square().mean().backward()
+            half.step()
+        again = [trained(3, resume=state).strategy.module.state_dict() for _ in range(2)]
+        wanted = half.strategy.module.state_dict()
+        return [all(torch.equal(one[name], wanted[name]) for name in wanted) for one in again]
+
+    assert allcores.run(from_one_state, workers=2) == [[True, True]] * 2
+
+
+def test_what_a_layer_learned_before_does_not_count_as_the_gradient_of_a_step():
+    def half_trained(worker):
+        model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 1))
+        model[0](torch.ones(1, 2)).sum().backward()
+        shared = worker.share(model, adam, "ddp")
+        shared.model(torch.ones(1, 2)).sum().backward()
+        shared.step()
+
+    allcores.run(half_trained, workers=2)
 
 
 def test_the_state_of_servers_is_for_as_many_servers(tmp_path):

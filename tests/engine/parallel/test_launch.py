@@ -1,6 +1,8 @@
 """The processes of a run: threads, failures, exchange."""
 
 import errno
+import gc
+import importlib
 import multiprocessing
 import os
 import re
@@ -9,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import patience
 import psutil
@@ -175,7 +178,13 @@ class OddError(Exception):
 
 @pytest.mark.parametrize(
     ("error", "cause"),
-    [(KeyError("a"), KeyError), (OddError(1, 2), None), (ValueError("long" * 9999), None)],
+    [
+        (KeyError("a"), KeyError),
+        (OddError(1, 2), None),
+        (ValueError("long" * 9999), None),
+        (ValueError("it is", torch.ones(2)), ValueError),
+        (ValueError("it is", torch.ones(2, requires_grad=True) * 2), ValueError),
+    ],
 )
 def test_what_a_rank_raised_is_the_cause(error, cause):
     def target(world):
@@ -184,6 +193,45 @@ def test_what_a_rank_raised_is_the_cause(error, cause):
     with pytest.raises(RankFailedError, match=type(error).__name__) as failure:
         run(target, workers=2)
     assert isinstance(failure.value.cause, cause) if cause else failure.value.cause is None
+
+
+def test_what_only_a_rank_can_import_is_told_in_words(tmp_path):
+    (tmp_path / "only_there.py").write_text("class Bad(Exception): pass")
+
+    def target(world):
+        sys.path.insert(0, str(tmp_path))
+        raise importlib.import_module("only_there").Bad("row 7 is damaged")
+
+    with pytest.raises(RankFailedError, match="row 7 is damaged") as failure:
+        run(target, workers=2)
+    assert failure.value.cause is None
+
+
+def test_a_complaint_is_not_taken_for_the_cause(monkeypatch):
+    """Whichever clock says that it was first."""
+
+    def target(world):
+        if world.rank == 0:
+            raise ArithmeticError("diverged")
+        monkeypatch.setattr(launch.time, "time", lambda: 0.0)
+        raise RuntimeError("Connection closed by peer")
+
+    with pytest.raises(RankFailedError, match="diverged") as failure:
+        run(target, workers=3)
+    assert isinstance(failure.value.cause, ArithmeticError)
+
+
+def test_what_was_opened_is_closed_if_nothing_can_be_forked(monkeypatch):
+    def fails(*arguments):
+        raise BlockingIOError("no more processes")
+
+    monkeypatch.setattr(launch, "_fork", fails)
+    gc.collect()
+    before = resource.getrlimit(resource.RLIMIT_NOFILE), len([*Path("/proc/self/fd").iterdir()])
+    with pytest.raises(BlockingIOError):
+        run(print)
+    after = resource.getrlimit(resource.RLIMIT_NOFILE), len([*Path("/proc/self/fd").iterdir()])
+    assert after == before
 
 
 def test_a_full_disk_is_told_in_a_line():
