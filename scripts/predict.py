@@ -29,6 +29,8 @@ from allcores.machine import cores
 def main(flags: argparse.Namespace) -> None:
     if flags.threads < 1:
         raise ValueError(f"--threads: found {flags.threads}; expected a number from 1")
+    if flags.output.resolve() == flags.data.resolve():
+        raise ValueError(f"--output: {flags.output} has the samples; give another name")
     # Set before the imports: numpy and torch read these variables when they are imported.
     cores.set_thread_variables(flags.threads)
     import numpy as np

@@ -48,10 +48,14 @@ class Facts:
 
     @classmethod
     def of(cls, samples: Samples) -> Facts:
-        """Return the Facts of Samples, of which no chunk is read."""
+        """Return the Facts of Samples, of which no chunk is read.
+
+        Raises:
+            ValueError: the targets are no classes.
+        """
         counts = None
         if samples.task.name == "classification":
-            of_training = samples.targets[: samples.train]
+            of_training = samples.task.checked(samples.targets)[: samples.train]
             counts = np.bincount(of_training, minlength=samples.task.outputs).tolist()
         return cls(
             train=samples.train,
@@ -72,8 +76,15 @@ class Facts:
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> Facts:
-        """Return the Facts that dataclasses.asdict() described."""
-        return cls(**values | {name: tuple(values[name]) for name in ("shape", "notes")})
+        """Return the Facts that dataclasses.asdict() described.
+
+        Raises:
+            ValueError: another version described them.
+        """
+        try:
+            return cls(**values | {name: tuple(values[name]) for name in ("shape", "notes")})
+        except (TypeError, KeyError) as error:
+            raise ValueError(f"the facts of a dataset are of another version: {error}") from None
 
     @property
     def count(self) -> int:

@@ -91,7 +91,7 @@ def _facts(entry: Entry) -> Facts | None:
     of_dataset = made_of(entry)
     try:
         return Facts.from_json(read_json(_file_of_facts(of_dataset)))
-    except (OSError, ValueError, TypeError, KeyError):  # none yet, or damaged
+    except (OSError, ValueError, TypeError):  # none yet, or damaged
         pass
     files = [file for path in registry.paths(entry).values() for file in _files(path)]
     if sum(file.stat().st_size for file in files) > LARGE:

@@ -60,20 +60,28 @@ def _statistics(inputs: np.ndarray, samples: np.ndarray) -> tuple[np.ndarray, np
     rows = max(1, CHUNK // int(np.prod(inputs.shape[1:])))
     parts = [samples[start : start + rows] for start in range(0, len(samples), rows)]
 
+    inner = tuple(range(len(axes)))
+    least, most = np.full(inputs.shape[1], np.inf), np.full(inputs.shape[1], -np.inf)
+
     def mean_of(function: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
         sums, counts = np.zeros(inputs.shape[1]), np.zeros(inputs.shape[1])
         for part in parts:
             values = function(np.moveaxis(inputs[part].astype(np.float64), 1, -1))
-            sums += np.nansum(values, axis=tuple(range(len(axes))))
-            counts += np.sum(~np.isnan(values), axis=tuple(range(len(axes))))
+            sums += np.nansum(values, axis=inner)
+            counts += np.sum(~np.isnan(values), axis=inner)
         return sums / np.maximum(counts, 1)
 
-    mean = mean_of(lambda values: values)
+    def seen(values: np.ndarray) -> np.ndarray:
+        np.fmin(least, np.fmin.reduce(values, axis=inner), out=least)
+        np.fmax(most, np.fmax.reduce(values, axis=inner), out=most)
+        return values
+
+    mean = mean_of(seen)
     # In two passes: the difference of two large sums would lose a small spread.
     std = np.sqrt(mean_of(lambda values: (values - mean) ** 2))
-    # A spread that comes from rounding a constant counts as 0.
+    # A spread that comes from rounding counts as 0: in the sums, or in what was computed before.
     rounding = 1e-13 if inputs.dtype == np.float64 else 1e-7
-    return mean, np.where(std > rounding * np.abs(mean), std, 0.0)
+    return mean, np.where((std > rounding * np.abs(mean)) & (least < most), std, 0.0)
 
 
 def _keep_indicators(

@@ -83,12 +83,14 @@ def read(
         if suffix == ".parquet":
             return Table(of_frame(pd.read_parquet(path), missing_values))
         cells, has_row_names, is_longer = _cells(path, header)
-        missing = {"", *map(str, missing_values)}
+        missing, numbers = {"", *map(str, missing_values)}, _numbers_in(missing_values)
         frame = cells.copy()
         for name in cells.columns.difference([*verbatim], sort=False):
             column = cells[name]
             is_text = name in texts or (name in named and column.isin(NA_WORDS).any())
             found = None if is_text else _typed(column, missing)
+            if found is not None and numbers:
+                found = found.mask(found.isin(numbers))  # however they are written
             frame[name] = column.where(~column.isin(missing)) if found is None else found
     except Exception as error:  # whatever pandas and pyarrow raise for a damaged file
         raise ValueError(f"{path}: cannot be read as {suffix[1:]} ({error})") from None
@@ -114,7 +116,13 @@ def _cells(path: str | Path, header: bool) -> tuple[pd.DataFrame, bool, bool]:
     is_nameless = header and len(names) > 1 and not names[0].strip()
     if is_nameless:
         cells = cells.iloc[:, 1:]
+    if header and len(names) > 1 and not names[-1].strip() and (cells.iloc[:, -1] == "").all():
+        cells = cells.iloc[:, :-1]
     return cells.reset_index(drop=True), is_nameless or is_longer, is_longer
+
+
+def _numbers_in(values: Iterable[Any]) -> list[float]:
+    return [float(value) for value in values if _is_number(value)]
 
 
 def _typed(cells: pd.Series, missing: set[str]) -> pd.Series | None:
@@ -201,9 +209,9 @@ def hint_at_header(frame: pd.DataFrame) -> str:
     return f"; if these are not names, {HEADERLESS}" if is_a_sample else ""
 
 
-def _is_number(text: str) -> bool:
+def _is_number(text: Any) -> bool:
     try:
         float(text)
-    except ValueError:
+    except (ValueError, TypeError):
         return False
     return True

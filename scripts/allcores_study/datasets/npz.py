@@ -27,7 +27,7 @@ from allcores_study.config import registry
 from allcores_study.data import tokens
 from allcores_study.data.storage import Samples
 from allcores_study.datasets._arrays import read_arrays
-from allcores_study.tasks.base import Task
+from allcores_study.tasks.base import Task, described
 from allcores_study.tasks.segmentation import Segmentation
 
 ALLOWED = {
@@ -179,20 +179,21 @@ class _File:
         if len({shape[1:] for shape in self.shapes}) > 1:
             raise ValueError(f"{path}: {self.kind} and test_{self.kind} differ in shape")
         answers = [read_arrays(path, f"{prefix}{self.answer}") for prefix in parts]
-        for name, targets in zip(parts, answers, strict=True):
+        for name, targets, shape in zip(parts, answers, self.shapes, strict=True):
             try:
                 if not name:
                     self.task: Task = registry.tasks()[task].load().of_targets(targets)
-                self.targets.append(self.task.checked(targets))
+                elif targets.shape[1:] != answers[0].shape[1:]:
+                    raise ValueError(f"found {described(targets)}, unlike {self.answer}")
+                self.targets.append(self.task.checked(targets, are_all=not name))
             except ValueError as error:
                 raise ValueError(f"{path}: {name}{self.answer}: {error}") from None
-        for targets, shape in zip(self.targets, self.shapes, strict=True):
-            expected = (shape[0], *(shape[2:] if self.task.target == "pixels" else ()))
-            if targets.shape[: len(expected)] != expected:
-                each = "pixel" if self.task.target == "pixels" else "sample"
+            are_pixels = self.task.target == "pixels"
+            expected = (shape[0], *shape[2:]) if are_pixels else shape[:1]
+            if expected != (targets.shape if are_pixels else targets.shape[:1]):
                 raise ValueError(
-                    f"{path}: {self.answer} {targets.shape} do not fit {self.kind} {shape}; "
-                    f"expected one for each {each}"
+                    f"{path}: {name}{self.answer} {targets.shape} do not fit {self.kind} {shape}; "
+                    f"expected one for each {'pixel' if are_pixels else 'sample'}"
                 )
         self.groups = self._of_samples("groups", "iu", "integers")
         self.times = self._of_samples("times", "iufM", "numbers or dates")
@@ -212,7 +213,9 @@ class _File:
             chunk = array[start : start + count]
             if self.are_tokens:
                 self.refuse_tokens(int(chunk.min()), int(chunk.max()), MOST_TOKENS)
-            chunk = chunk.astype(self.dtype)
+            wide, chunk = chunk, chunk.astype(self.dtype)
+            if wide.ndim == 2 and wide.dtype.itemsize > chunk.dtype.itemsize:
+                self._refuse_rounded(name, wide.astype(np.float64), chunk)
             if self.dtype == np.float32 and not np.isfinite(chunk).all():
                 place = np.argwhere(~np.isfinite(chunk))[0]
                 where = ", ".join(map(str, [start + place[0], *place[1:]]))
@@ -221,6 +224,18 @@ class _File:
                     "numbers that float32 can hold"
                 )
             yield chunk
+
+    def _refuse_rounded(self, name: str, wide: np.ndarray, chunk: np.ndarray) -> None:
+        """Raise a ValueError if float32 cannot tell the numbers of a column apart."""
+        spread, step = wide.std(axis=0), np.spacing(np.abs(chunk).max(axis=0))
+        # A spread that comes from rounding in float64 does not count.
+        is_lost = (step > 0.01 * spread) & (spread > 1e-12 * np.abs(wide).max(axis=0))
+        for column in np.flatnonzero(is_lost):
+            least, most = wide[:, column].min(), wide[:, column].max()
+            raise ValueError(
+                f"{self.path}: {name}[:, {column}] are numbers from {least:.12g} to {most:.12g}, "
+                "which float32 can hardly tell apart; subtract a common offset, or give a table"
+            )
 
     def refuse_tokens(self, least: int, most: int, size: int) -> None:
         """Check the smallest and the largest token number against the size of a vocabulary."""

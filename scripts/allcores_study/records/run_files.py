@@ -45,9 +45,10 @@ def checked(folder: str | Path, run: dict[str, Any], name: str) -> bytes:
 
 
 def results_of(folder: str | Path) -> Path | None:
-    """Return the folder of a config's results that has a run; None: it is in none."""
-    above = [place for place in Path(folder).absolute().parents if place.name == "runs"]
-    return above[0].parent if above else None
+    """Return the folder of the results that a run or a final model is in; None: it is in none."""
+    parents = Path(folder).absolute().parents
+    above = (place for place in parents if place.name in ("runs", "studies"))
+    return next((place.parent for place in above if (place.parent / "data").is_dir()), None)
 
 
 def below(folder: str | Path) -> list[Path]:

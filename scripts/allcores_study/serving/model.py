@@ -46,9 +46,21 @@ class Model:
     Args:
         predictors: of these runs, which have the same dataset.
         notes: sentences on how they were chosen.
+
+    Raises:
+        ValueError: they were trained on different data.
     """
 
     def __init__(self, predictors: list[Predictor], notes: list[str] | None = None) -> None:
+        first, *others = predictors
+        for other in others:
+            if (other.data, other.targets, other.columns) != (
+                *(first.data, first.targets, first.columns),
+            ):
+                raise ValueError(
+                    f"{other.folder} was trained on other data than {first.folder}; run the study "
+                    "to the end, or take the folder of one run"
+                )
         self.predictors = predictors
         self.notes = notes or []
 
@@ -109,7 +121,7 @@ class Model:
         Raises:
             ValueError: the data do not fit the model.
         """
-        predictions = self.predictions(data, unknown_as_none)
+        predictions = self.predictions(data, unknown_as_none, are_compared=False)
         for array in predictions.arrays.values():
             return array
         chosen = predictions.table.filter(regex="^predicted")
@@ -130,13 +142,21 @@ class Model:
         Raises:
             ValueError: the model predicts no classes, or the data do not fit it.
         """
-        table = self.predictions(data, unknown_as_none).table.filter(regex="^p_")
+        table = self.predictions(data, unknown_as_none, are_compared=False).table
+        table = table.filter(regex="^p_")
         if table.columns.empty:
             raise ValueError("the model predicts numbers, not probabilities of classes")
         return table.rename(columns=lambda name: name.removeprefix("p_"))
 
-    def predictions(self, data: Any, unknown_as_none: bool = False) -> Predictions:
-        """Return all that the model says of new samples; for the arguments see predict().
+    def predictions(
+        self, data: Any, unknown_as_none: bool = False, are_compared: bool = True
+    ) -> Predictions:
+        """Return all that the model says of new samples.
+
+        Args:
+            data, unknown_as_none: see predict().
+            are_compared: whether a note says if they are among those of the training, all of which
+                are read for that.
 
         Raises:
             ValueError: the data do not fit the model.
@@ -145,7 +165,7 @@ class Model:
         unseen = [set(predictor.unseen) for predictor in self.predictors]
         some_unseen = sorted(set.union(*unseen))
         new = samples.of(data, first, unknown_as_none, set.intersection(*unseen))
-        known = trained_on.Known.of(self.predictors)
+        known = trained_on.Known.of(self.predictors) if are_compared else None
         parts, unknown = [], 0
         # Some samples at a time: the answers for masks, and image files, would fill the memory.
         step = max(1, min(BATCH_SIZE, MOST_NUMBERS // math.prod(first.shape)))
@@ -154,7 +174,8 @@ class Model:
             parts.append(first.task.columns(self._mean(inputs), first.names))
             if some_unseen:
                 unknown += int((inputs[:, some_unseen] == 1).any(axis=1).sum())
-            known.add(inputs)
+            if known:
+                known.add(inputs)
         columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
         arrays = {name: column for name, column in columns.items() if column.ndim > 1}
         rows = {name: column for name, column in columns.items() if name not in arrays}
@@ -168,7 +189,7 @@ class Model:
             )
         if edited := sorted({name for predictor in self.predictors for name in predictor.edited}):
             notes.append(f"{', '.join(edited)} differ from what the runs were trained with")
-        return Predictions(table, arrays, [*notes, *known.notes()])
+        return Predictions(table, arrays, [*notes, *(known.notes() if known else ())])
 
     def _mean(self, inputs: np.ndarray) -> np.ndarray:
         """Return the mean of the runs' answers, see tasks.base.Task.answers()."""
@@ -229,7 +250,7 @@ def _cross_validated(study: Path) -> Iterator[_Found]:
     """Yield what the runs of a study have in common that are repeats, the best first."""
     runs = tidy.read(study / "runs.csv")
     metric = Metric.of(runs.columns[runs.columns.get_loc("score") + 1])
-    folder = ResultsFolder(str(study.parents[1]))
+    folder = ResultsFolder(str(study.absolute().parents[1]))
     sound = runs[runs["diverged"].isna()]
     means = sound.groupby(tidy.SETTINGS)["score"].mean() * metric.sign
     all_runs = dict(iter(runs.groupby(tidy.SETTINGS)))

@@ -50,6 +50,8 @@ class Predictor:
             ) from None
         if metrics["diverged"]:
             raise ValueError(f"{folder}: the run diverged and has no weights")
+        if "names" not in metrics:
+            raise ValueError(f"{folder}: the run was made by another version; train it again")
         self.run = Run.from_json(json.dumps(metrics["settings"]))
         identity = metrics["identity"]
         self.data, self.targets = json.loads(identity["inputs"])["sha256"], identity["targets"]

@@ -70,6 +70,8 @@ def of(
         used = {column["name"] for column in predictor.columns or ()}
         used |= {predictor.run.dataset.options.get("text")}
         frame = data[[name for name in data if str(name) in used]]
+        for name in frame.columns[frame.columns.map(str).duplicated()]:
+            raise ValueError(f"data: has the column {name} twice")
         missing_values = predictor.run.dataset.options.get("missing_values", ())
         read = _table_files.Table(_table_files.of_frame(frame, missing_values))
         return _of_table("data", read, predictor, unknown_as_none, unseen)

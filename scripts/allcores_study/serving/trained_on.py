@@ -25,11 +25,13 @@ class Known:
     Attributes:
         predictors: of the runs.
         folder: of their prepared dataset; None: it is no longer what they were trained on.
+        dataset: it.
         new: digests of the new samples so far.
     """
 
     predictors: list[Predictor]
-    folder: Path | None
+    folder: Path | None = None
+    dataset: Dataset | None = None
     new: list[bytes] = field(default_factory=list)
 
     @classmethod
@@ -41,26 +43,26 @@ class Known:
         try:
             dataset = storage.open_dataset(folder)
         except (ValueError, OSError):
-            return cls(predictors, None)
-        is_same = dataset.record.files["inputs.npy"] == first.data
-        return cls(predictors, folder if is_same else None)
+            return cls(predictors)
+        if dataset.record.files["inputs.npy"] != first.data:
+            return cls(predictors)
+        return cls(predictors, folder, dataset)
 
     def add(self, inputs: np.ndarray) -> None:
         """Look at some more new samples, as a Predictor takes them."""
-        if self.folder is None:
+        if self.dataset is None:
             return
         if inputs.dtype == object:
-            dataset = storage.open_dataset(self.folder)
-            assert dataset.vocabulary is not None  # texts
-            inputs = dataset.vocabulary.numbers(inputs, dataset.shape[0])
+            assert self.dataset.vocabulary is not None  # texts
+            inputs = self.dataset.vocabulary.numbers(inputs, self.dataset.shape[0])
         self.new += map(_digest, inputs)
 
     def notes(self) -> Iterator[str]:
         """Yield a sentence if new samples are among those that a run was trained on."""
-        if self.folder is None:
+        if self.dataset is None or self.folder is None:
             return
-        dataset = storage.open_dataset(self.folder)
-        trained = np.unique(np.concatenate([_trained(one, dataset) for one in self.predictors]))
+        samples = [_trained(predictor, self.dataset) for predictor in self.predictors]
+        trained = np.unique(np.concatenate(samples))
         new, found = set(self.new), set()
         for start in range(0, len(trained), CHUNK):
             # Mapped again each time, since what was read of a mapped file counts as memory.

@@ -85,8 +85,11 @@ class Task:
         """The names of the outputs where the data have none; None: there is one number."""
         raise NotImplementedError
 
-    def checked(self, targets: np.ndarray) -> np.ndarray:
+    def checked(self, targets: np.ndarray, are_all: bool = True) -> np.ndarray:
         """Return targets with the dtype in which they are stored.
+
+        Args:
+            are_all: whether these are more than a test set, so that they have to differ.
 
         Raises:
             ValueError: they cannot be predicted.

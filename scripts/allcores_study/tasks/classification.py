@@ -62,7 +62,7 @@ class Classification(Task):
     def usual_names(self) -> list[str]:
         return list(map(str, range(self.outputs)))
 
-    def checked(self, targets: np.ndarray) -> np.ndarray:
+    def checked(self, targets: np.ndarray, are_all: bool = True) -> np.ndarray:
         targets = np.asarray(targets)
         is_right = targets.ndim == 1 and targets.dtype.kind in "iu" and targets.size
         if not is_right or targets.min() < 0 or targets.max() >= self.outputs:

@@ -42,7 +42,7 @@ class Multilabel(Task):
     def usual_names(self) -> list[str]:
         return [f"label {at + 1}" for at in range(self.outputs)]
 
-    def checked(self, targets: np.ndarray) -> np.ndarray:
+    def checked(self, targets: np.ndarray, are_all: bool = True) -> np.ndarray:
         targets = np.asarray(targets)
         if targets.shape[1:] != (self.outputs,):
             raise ValueError(f"expected (N, {self.outputs}) labels; found {targets.shape}")
@@ -51,7 +51,7 @@ class Multilabel(Task):
             place = tuple(others[0].tolist())
             raise ValueError(f"expected zeros and ones; found {targets[place]} in row {place[0]}")
         sums = targets.astype(np.int64).sum(axis=0)
-        if len(targets) > 1 and ((sums == 0) | (sums == len(targets))).any():
+        if are_all and len(targets) > 1 and ((sums == 0) | (sums == len(targets))).any():
             raise ValueError("a label holds for all samples or for none; expected both")
         return targets.astype(np.int8)
 

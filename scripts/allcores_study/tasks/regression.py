@@ -46,7 +46,7 @@ class Regression(Task):
     def usual_names(self) -> list[str] | None:
         return [f"number {at + 1}" for at in range(self.outputs)] if self.outputs > 1 else None
 
-    def checked(self, targets: np.ndarray) -> np.ndarray:
+    def checked(self, targets: np.ndarray, are_all: bool = True) -> np.ndarray:
         targets = np.asarray(targets)
         expected = (len(targets),) if self.outputs == 1 else (len(targets), self.outputs)
         if targets.shape != expected:
@@ -56,7 +56,7 @@ class Regression(Task):
             place = tuple(invalid[0].tolist())
             where = ", ".join(map(str, place))
             raise ValueError(f"[{where}] is {targets[place]}; expected finite numbers")
-        for column in targets.reshape(len(targets), -1).T:
+        for column in targets.reshape(len(targets), -1).T if are_all else ():
             _refuse_unfit(column)
         return np.asarray(targets, np.float64)
 

@@ -55,7 +55,7 @@ class Segmentation(Task):
     def usual_names(self) -> list[str]:
         return [f"class {at}" for at in range(self.outputs)]
 
-    def checked(self, targets: np.ndarray) -> np.ndarray:
+    def checked(self, targets: np.ndarray, are_all: bool = True) -> np.ndarray:
         targets = np.asarray(targets)
         if targets.ndim != 3 or targets.dtype.kind not in "iub":
             raise ValueError(f"expected (N, H, W) class numbers; found {described(targets)}")

@@ -12,7 +12,7 @@ from conftest import usual
 from allcores_study.data import storage
 from allcores_study.data.facts import Facts
 from allcores_study.data.folds import split
-from allcores_study.data.scaling import channel_statistics
+from allcores_study.data.scaling import _statistics, channel_statistics
 from allcores_study.data.storage import Samples
 
 
@@ -135,6 +135,16 @@ def test_labels_that_do_not_fit_are_refused(tmp_path, labels):
     made.targets = np.array(labels)
     with pytest.raises(ValueError, match=r"labels|targets"):
         storage.write(tmp_path, made)
+
+
+@pytest.mark.parametrize("constant", [0.1, 36.6, 12345.6])
+def test_a_constant_column_stays_one_however_many_samples_there_are(constant):
+    inputs = np.full((200_000, 2), constant)
+    inputs[::2, 1] += 1
+    mean, std = _statistics(inputs, np.arange(len(inputs)))
+    assert std[0] == 0
+    assert std[1] == pytest.approx(0.5)
+    assert mean == pytest.approx([constant, constant + 0.5])
 
 
 FACTS = Facts(20, 6, (1, 2, 2))

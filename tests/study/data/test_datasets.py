@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import io
+import json
 import multiprocessing
 import os
 import pickle
@@ -223,6 +224,11 @@ NUMBERS = {"inputs": ROWS, "targets": np.arange(6.0)}
         (NUMBERS | {"inputs": np.zeros(6)}, r"of the shape \(N, \.\.\.\)"),
         (NUMBERS | {"inputs": np.full((6, 2), np.nan)}, r"inputs\[0, 0\] is nan"),
         (NUMBERS | {"targets": np.full(6, np.inf)}, r"targets: \[0\] is inf"),
+        (NUMBERS | {"inputs": ROWS + 1.7e9}, r"inputs\[:, 0\] are numbers .* hardly tell apart"),
+        (
+            NUMBERS | {"test_inputs": ROWS, "test_targets": np.ones((6, 2))},
+            r"test_targets: found float64 \(6, 2\), from 1 to 1, unlike targets",
+        ),
         (NUMBERS | {"groups": np.zeros(3)}, r"groups must be \(6,\) integers"),
     ],
 )
@@ -242,6 +248,34 @@ def test_images_of_an_archive_have_a_channel_and_perhaps_a_test_set(tmp_path):
     assert np.array_equal(pixels(made)[:9, 0], images)
     said = registry.facts(Entry("", "npz", {"path": str(tmp_path / "mine.npz")}))
     assert (said.train, said.test, said.class_counts) == (9, 9, [3, 3, 3])
+
+
+def test_the_answers_of_a_test_set_may_all_be_equal(tmp_path):
+    of_test = {"test_inputs": ROWS, "test_targets": np.ones(6)}
+    np.savez(tmp_path / "mine.npz", **NUMBERS, **of_test)
+    made = load("npz", None, path=str(tmp_path / "mine.npz"), task="regression")
+    assert made.targets.tolist() == [*np.arange(6.0), *np.ones(6)]
+
+
+@pytest.mark.parametrize("labels", [[0.0, 1.0], [0, -1], [[0], [1]]])
+def test_answers_of_a_dataset_file_that_fit_no_task_are_told(labels):
+    made = load("fake", None, count=2, test=0, classes=2, size=4)
+    made.targets = np.array(labels)
+    with pytest.raises(ValueError, match="expected labels"):
+        Facts.of(made)
+
+
+def test_a_dataset_of_another_version_is_prepared_again(tmp_path):
+    entry = Entry("t", "fake", {"count": 9, "size": 8, "classes": 3, "test": 0})
+    preparation.prepare(entry, tmp_path, tmp_path / "made")
+    file = tmp_path / "made" / "dataset.json"
+    record = json.loads(file.read_text())
+    content = {key: value for key, value in record.items() if key not in ("notes", "task")}
+    file.write_text(json.dumps(content | {"classes": 3}))
+    with pytest.raises(ValueError, match=r"version|damaged"):
+        storage.open_dataset(tmp_path / "made")
+    preparation.prepare(entry, tmp_path, tmp_path / "made")
+    assert storage.open_dataset(tmp_path / "made").facts.train == 9
 
 
 def test_arrays_that_are_not_used_are_named(tmp_path):

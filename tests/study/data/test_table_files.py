@@ -149,8 +149,17 @@ def test_a_number_that_is_no_truth_is_refused(tmp_path):
     assert table.encoded("it", pd.DataFrame({"c": [1, 0]}), columns).tolist() == [[0, 1], [1, 0]]
 
 
-def test_a_comma_at_the_end_of_each_line_names_no_rows(tmp_path):
-    (tmp_path / "mine.csv").write_text("a,b\n1,2,\n3,4,\n")
+@pytest.mark.parametrize("listed", [-999, -999.0, "-999"])
+def test_a_number_that_stands_for_a_missing_value_may_be_written_in_any_way(tmp_path, listed):
+    (tmp_path / "mine.csv").write_text("a,b\n1.5,-999\n-999.0,4\n-999,-999.00\n")
+    found = _table_files.read(tmp_path / "mine.csv", missing_values=[listed]).frame
+    assert found["a"].isna().tolist() == [False, True, True]
+    assert found["b"].isna().tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize("header", ["a,b", "a,b,"])
+def test_a_comma_at_the_end_of_each_line_names_no_rows(tmp_path, header):
+    (tmp_path / "mine.csv").write_text(header + "\n1,2,\n3,4,\n")
     read = _table_files.read(tmp_path / "mine.csv")
     assert read.frame.to_dict("list") == {"a": [1, 3], "b": [2, 4]}
     assert not read.has_row_names

@@ -152,6 +152,24 @@ def test_many_samples_are_predicted_as_few_are(trained):
     assert np.array_equal(table.filter(regex="^p_"), expected)
 
 
+def test_runs_of_other_data_are_not_averaged(laboratory):
+    for fold in (0, 1):
+        laboratory.trained(vary(RUN, folds=2, fold=fold), f"runs/{fold}")
+    predictors = [Predictor(laboratory.folder / "runs" / str(fold)) for fold in (0, 1)]
+    Model(predictors)
+    predictors[1].data = "of a file that was changed between them"
+    with pytest.raises(ValueError, match="was trained on other data than"):
+        Model(predictors)
+
+
+def test_samples_are_not_overwritten_by_their_predictions(trained, tmp_path):
+    np.savez(tmp_path / "new.npz", images=opened(trained).inputs[:5])
+    done = predict(tmp_path, trained.study, "new.npz", "--output", "new.npz")
+    assert done.returncode == 1
+    assert "new.npz has the samples; give another name" in done.stderr
+    assert np.load(tmp_path / "new.npz")["images"].shape == (5, 3, 8, 8)
+
+
 def test_a_run_that_diverged_is_left_out_of_others(laboratory):
     runs = [vary(RUN, folds=2, fold=0), vary(RUN, folds=2, fold=1, optimizer=LOST)]
     model = Model.of(study_of(laboratory, runs))

@@ -113,7 +113,7 @@ def test_arrays_have_labels_too(tmp_path):
         npz.load(None, path=str(file), task="multilabel")
     of_test = {"test_inputs": np.ones((8, 2)), "test_labels": np.eye(8, 2)}
     np.savez(file, inputs=np.ones((8, 2)), labels=np.eye(8, 3), **of_test)
-    with pytest.raises(ValueError, match=r"test_labels: expected \(N, 3\) labels; found \(8, 2\)"):
+    with pytest.raises(ValueError, match=r"test_labels: found float64 \(8, 2\), .* unlike labels"):
         npz.load(None, path=str(file), task="multilabel")
 
 

@@ -284,6 +284,12 @@ def test_arrays_that_are_no_masks_are_refused(tmp_path, masks, said):
         npz.load(None, path=str(tmp_path / "mine.npz"), task="segmentation")
 
 
+def test_masks_belong_to_images(tmp_path):
+    np.savez(tmp_path / "mine.npz", inputs=np.ones((len(MASKS), 5)), masks=MASKS)
+    with pytest.raises(ValueError, match="expected one for each pixel"):
+        npz.load(None, path=str(tmp_path / "mine.npz"), task="segmentation")
+
+
 def test_a_model_and_a_loss_for_something_else_are_told(tmp_path):
     run = run_on(tmp_path / "scenes")
     facts = registry.facts(run.dataset)
