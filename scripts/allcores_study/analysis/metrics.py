@@ -148,7 +148,8 @@ def predictions(run: dict[str, Any], folder: str | Path) -> pd.DataFrame:
     frame = pd.read_parquet(io.BytesIO(checked(folder, run, PREDICTIONS)))
     if not run["names"] or "confusion" in run:
         return frame
-    return frame.assign(output=[run["names"]] * len(frame))
+    # Without a type if there is no row, since the run diverged.
+    return frame.assign(output=pd.Series([run["names"]] * len(frame), dtype=object))
 
 
 def measured(

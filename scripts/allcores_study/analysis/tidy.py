@@ -33,9 +33,8 @@ GROUP = "group "
 SPEED_SETTINGS = [column for column in SETTINGS if column != "schedule"]
 # Columns of an epoch, in addition to its phases.
 EPOCH = ["epoch", "loss", "lr", "seconds", "accuracy", "held_out_loss"]
-# Notes of the speed tables.
-OTHER_CONDITIONS, PUBLISHED = "other conditions", "published elsewhere"
-CONTENDED = "contended"
+# Notes of the speed table.
+OTHER_CONDITIONS, CONTENDED = "other conditions", "contended"
 # A dataset, a model and a setup: a strategy with its nodes, workers and threads.
 SETUP = [column for column in SPEED_SETTINGS if column != "train_size"]
 PAUSE = 30  # seconds without any run: a pause between two invocations of snakemake, cut out

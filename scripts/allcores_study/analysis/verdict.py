@@ -166,7 +166,7 @@ def bottom_line(frames: dict[str, pd.DataFrame], facts: StudyFacts) -> Iterator[
     the score.
     """
     yield from _speeds(frames, facts)
-    yield from _best_models(frames["models_table"], facts.metric)
+    yield from _best_models(frames["models_table"], facts)
     if "sweep_table" in frames:
         yield from sweep.chosen(frames["sweep_table"])
 
@@ -196,12 +196,14 @@ def _speeds(frames: dict[str, pd.DataFrame], facts: StudyFacts) -> Iterator[str]
         yield f"{names}: {for_one}{cost} {_for_many_runs(efficient, base, group)}"
 
 
-def _best_models(table: pd.DataFrame, metric: Metric) -> Iterator[str]:
+def _best_models(table: pd.DataFrame, facts: StudyFacts) -> Iterator[str]:
     """Yield the best model and schedule on each dataset, and how the others differ from it.
 
     p values and the like are left to the table.
     """
-    shown = tidy.varying(table, ["dataset", "train_size"])
+    metric, shown = facts.metric, tidy.varying(table, ["dataset", "train_size"])
+    if table.empty:
+        yield f"No model has a run with the baseline {facts.baseline}, so no score is said."
     named = ["model", *tidy.varying(table, ["schedule"])]  # as "lenet with cosine"
     for _, group in table.groupby(["dataset", "train_size"], sort=False):
         first, others = group.iloc[0], group.iloc[1:]
@@ -209,7 +211,7 @@ def _best_models(table: pd.DataFrame, metric: Metric) -> Iterator[str]:
         if first["finding"] != BEST and len(others):
             yield f"No model is ranked{where}, because each lacks some scores."
             continue
-        name, score = _title(first[named]), f"{metric} {_score(first, metric)}"
+        name, score = _title(first[named]), f"{metric} {_score(first, facts)}"
         if not len(others):
             yield f"{name} reached{where} {score}."
             continue
@@ -251,10 +253,12 @@ def _title(names: Iterable[str]) -> str:
     return " with ".join(name for name in names if name != grid.NO_SCHEDULE.label)
 
 
-def _score(row: pd.Series, metric: Metric) -> str:
+def _score(row: pd.Series, facts: StudyFacts) -> str:
+    metric = facts.metric
     if pd.isna(row["score"]):
         is_diverged = row["finding"] == NOT_RANKED
-        return "none, since all runs diverged" if is_diverged else "not defined in any run"
+        diverged = f"none, since all runs with {facts.baseline} diverged"
+        return diverged if is_diverged else "not defined in any run"
     return metric.text(row["score"], 1) + _interval(row["low_95"], row["high_95"], metric)
 
 

@@ -38,7 +38,8 @@ TEMPLATES = Path(__file__).parent / "templates"
 # are shown, the others are folded.
 LEAD, OPENING, UNFOLDED = 4, 3, 7
 SUFFIXES = {"table": ("csv",), "figure": ("png", "svg")}
-ALWAYS = ("accuracy_table", "models_table")  # also if all runs have diverged
+MODELS = "models_table"  # not on the page if there is one model: the accuracy table has it
+ALWAYS = ("accuracy_table", MODELS)  # also if all runs have diverged
 LONGEST = 300  # characters of the reason why a figure was not drawn
 # reStructuredText markup in captions -> HTML element.
 MARKUP = {r"``(.+?)``": "code", r"\*\*(.+?)\*\*": "b", r"\*(.+?)\*": "i"}
@@ -173,7 +174,7 @@ def _blocks(
     sheets = {
         name: sheet(name, frames[name], facts)
         for name in made
-        if products.kind_of(name) == "table" and len(frames[name])
+        if products.kind_of(name) == "table" and len(frames[name]) > (name == MODELS)
     }
     blocks = [block for name in made if (block := _block(name, folder, sheets, facts))]
     shown = {table["name"] for block in blocks for table in block.get("tables", ())}
@@ -233,7 +234,8 @@ def cells(
         titles: column -> its heading, where that is not its name.
     """
     same = [name for name in tidy.SETTINGS if name in frame and frame[name].nunique() == 1]
-    shared = ", ".join(f"{name.replace('_', ' ')}: {frame[name].iloc[0]}" for name in same)
+    values = {name: frame[name].dropna().iloc[0] for name in same}
+    shared = ", ".join(f"{name.replace('_', ' ')}: {value}" for name, value in values.items())
     kept = [*frame] if compared is None else [*tidy.SETTINGS, *compared]
     shown = frame[[name for name in frame if name in kept and name not in same]]
     heads = [

@@ -202,7 +202,8 @@ def _check_keys(config: dict[str, Any], path: Keys, study: dict[str, Any]) -> It
     others = [name for name in config["studies"] if name != path[-1]]
     yield from _check_against(config, path, study, others)
     for position, reference in enumerate(study.get("references", ())):
-        if not {"seconds", "images"} <= set(reference) and "score" not in reference:
+        given = {"seconds", "images"} & set(reference)
+        if len(given) == 1 or not (given or "score" in reference):
             yield (*path, "references", position), "lacks seconds and images, or a score"
         model = reference["model"]
         models = study["models"]

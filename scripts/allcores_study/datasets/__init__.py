@@ -5,8 +5,7 @@
   reads for long. Without this function, load(None, options...) is called once when a config is
   checked, unless its files are large.
 
-The task is classification, unless the file's constant TASK or its option `task` names another. A
-file whose load() gives the columns of a table has the constant HAS_COLUMNS = True. An option `path`
-is a file or folder of the user's; if its content changes, the dataset is prepared again. No file
-here imports torch or torchvision before load() is called.
+The task is classification, unless the file's constant TASK or its option `task` names another. An
+option `path` is a file or folder of the user's; if its content changes, the dataset is prepared
+again. No file here imports torch or torchvision before load() is called.
 """

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from allcores_study.data.storage import Samples
 
 TASK = "regression"
-HAS_COLUMNS = True
 
 
 def load(folder: Path) -> Samples:

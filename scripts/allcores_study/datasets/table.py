@@ -26,7 +26,6 @@ ALLOWED = {
     "missing": ("error", "mean"),
     "header": (True, False),
 }
-HAS_COLUMNS = True
 # A column of texts holds names or dates if it has more than FEW_CATEGORIES, and more than
 # MOST_CATEGORIES or more than half as many categories as rows.
 MOST_CATEGORIES, FEW_CATEGORIES = 1000, 20

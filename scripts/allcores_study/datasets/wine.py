@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from allcores_study.data.storage import Samples
 
-HAS_COLUMNS = True
-
 
 def load(folder: Path) -> Samples:
     from sklearn.datasets import load_wine

@@ -32,7 +32,7 @@ def table(frame):
 
 
 def said(frame):
-    (sentence,) = verdict._best_models(table(frame), FACTS.metric)
+    (sentence,) = verdict._best_models(table(frame), FACTS)
     return sentence
 
 

@@ -30,7 +30,7 @@ def test_a_model_that_lacks_runs_is_not_ranked():
     assert "lucky is not ranked, because runs are missing." in sentence
     assert "worse" not in sentence
     (sentence,) = verdict._best_models(
-        table(frame[(frame["model"] == "lucky") | (frame["split"] != "fold 1 of 2")]), FACTS.metric
+        table(frame[(frame["model"] == "lucky") | (frame["split"] != "fold 1 of 2")]), FACTS
     )
     assert sentence == "No model is ranked, because each lacks some scores."
 

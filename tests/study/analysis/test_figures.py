@@ -31,6 +31,21 @@ def test_epochs_are_whole_and_two_classes_are_legible():
     plt.close(drawn)
 
 
+def test_numbers_of_a_confusion_matrix_stand_out_from_their_boxes():
+    """Also if all are small, or a class has no sample."""
+    confusion = tidy.confusion([made("serial", 1, 0, 0.8, 9.0)])
+    names = [str(number) for number in range(4)]
+    pairs = pd.DataFrame([(a, b) for a in names for b in names], columns=["true", "predicted"])
+    same = confusion.iloc[[0]].drop(columns=["true", "predicted", "samples"])
+    frame = same.merge(pairs, how="cross").assign(samples=1)
+    frame.loc[frame["true"] == "3", "samples"] = 0
+    drawn = products.load("confusion_figure").figure(frame, FACTS)
+    texts = drawn.axes[0].texts
+    assert {text.get_text() for text in texts} == {"25", "0"}
+    assert {text.get_color() for text in texts} == {"black"}
+    plt.close(drawn)
+
+
 def test_the_first_and_the_most_accurate_of_many_models_are_drawn():
     confusion = tidy.confusion([made("serial", 1, 0, 0.8, 9.0)])
     many = [confusion.assign(model=f"m{number}") for number in range(5)]

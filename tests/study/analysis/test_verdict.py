@@ -278,6 +278,19 @@ def test_epoch_time_by_size_is_drawn_with_its_line():
     assert text.startswith("serial: 0.5 s + 2 ± ")
     style.plt.close(figure)
     assert draw(tidy.epochs(RUNS), runs_of(RUNS)) is None
+    folds = [made("serial", 1, k, 0.8, 5.0) | {"train_samples": 1437 + k} for k in (0, 1)]
+    assert draw(tidy.epochs(folds), runs_of(folds)) is None, "folds of unequal size"
+
+
+def test_it_is_not_said_of_all_runs_that_those_of_the_baseline_diverged():
+    lost = {"diverged": {"epoch": 2, "step": 7, "lr": 0.5}, "accuracy": math.nan}
+    lost = [run | lost for run in RUNS[:2]]
+    models = products.load("models_table")
+    table = models.table(runs_of([*lost, *RUNS[2:]]), FACTS)
+    (said,) = verdict._best_models(table, FACTS)
+    assert said.endswith("none, since all runs with serial diverged.")
+    (said,) = verdict._best_models(models.table(runs_of(RUNS[2:]), FACTS), FACTS)
+    assert said == "No model has a run with the baseline serial, so no score is said."
 
 
 def test_target_table():

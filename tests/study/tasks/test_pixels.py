@@ -205,6 +205,26 @@ def test_a_u_net_takes_any_channels_size_and_classes(size, depth):
     assert depth > 2 or sizes[0] < sizes[1]
 
 
+def test_masks_are_told_of_where_a_run_diverged_and_a_strategy_is_no_baseline(tmp_path, laboratory):
+    run = run_on(tmp_path / "scenes", epochs=1)
+    lost = vary(run, seed=1, optimizer=Entry("SGD", "SGD", {"lr": 1e30}))
+    pairs = []
+    for number, one in enumerate((run, lost, using(DDP, 2, run))):
+        laboratory.trained(one, str(number))
+        files = laboratory.folder / str(number)
+        pairs.append((run_files.metrics(files), files))
+    assert pairs[1][0]["diverged"]
+    collect.write_predictions(tmp_path / "all.parquet", pairs, {})
+    written = pd.read_parquet(tmp_path / "all.parquet")
+    assert written["strategy"].value_counts()["serial"] == len(written) / 2
+    others = collect.of_all(pairs[2:], collect._samples)
+    frame = pd.concat([collect.predictions_of_all(pairs[:2]), others])
+    mean_iou = analysis_metrics.Metric.of("mean_iou")
+    facts = products.StudyFacts("s", "serial", None, (), metrics=(mean_iou,))
+    drawn = products.load("masks_figure").figure(frame, {}, facts)
+    assert len(drawn.axes) > 1
+
+
 @pytest.mark.parametrize("channels", [1, 2, 3])
 def test_the_best_and_the_worst_masks_are_drawn(channels, tmp_path, laboratory):
     masks = MASKS.copy()

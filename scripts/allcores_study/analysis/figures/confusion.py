@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 from sklearn.metrics import ConfusionMatrixDisplay
 
 from allcores_study.analysis import style, tidy
@@ -25,9 +26,12 @@ MOST_NUMBERS = 12  # classes; with more, the numbers would not fit into their bo
 MOST_LABELS = 25  # per axis; with more classes, only every second or third is named
 
 
-def figure(confusion: pd.DataFrame, facts: StudyFacts) -> Figure:
+def figure(confusion: pd.DataFrame, facts: StudyFacts) -> Figure | None:
     """Draw one panel per dataset and model, from the baseline's runs; each row sums to 100 %."""
-    pooled = of_first_and_best(confusion[confusion["strategy"] == facts.baseline])
+    of_baseline = confusion[confusion["strategy"] == facts.baseline]
+    if of_baseline.empty:
+        return None
+    pooled = of_first_and_best(of_baseline)
     letters = pooled["true"].astype(str).str.len().max()
     size = {"width": 4.1 + 0.06 * letters, "height": 3.4 + 0.04 * letters, "columns": 3}
     figure, panels = style.panels_of(pooled, **size)
@@ -37,7 +41,8 @@ def figure(confusion: pd.DataFrame, facts: StudyFacts) -> Figure:
         )
         order = list(dict.fromkeys(group["true"]))
         counts = counts.reindex(index=order, columns=order).fillna(0)
-        percent = 100 * counts.div(counts.sum(axis=1), axis=0).to_numpy()
+        # Of a class without a sample, nothing is said.
+        percent = (100 * counts.div(counts.sum(axis=1), axis=0)).fillna(0).to_numpy()
         panel.grid(visible=False)
         drawn = ConfusionMatrixDisplay(percent, display_labels=order).plot(
             include_values=len(order) <= MOST_NUMBERS,
@@ -48,6 +53,10 @@ def figure(confusion: pd.DataFrame, facts: StudyFacts) -> Figure:
             colorbar=False,
             ax=panel,
         )
+        # By itself it takes the middle of the values, not of the colours.
+        for text, value in zip(np.ravel(drawn.text_), np.ravel(percent), strict=False):
+            if text is not None:
+                text.set_color("white" if value > 50 else "black")
         shown = range(0, len(order), -(-len(order) // MOST_LABELS))
         labels = [order[place] for place in shown]
         panel.set_xticks(shown, labels, rotation=90 if letters > 3 else 0)

@@ -24,7 +24,7 @@ AXES = {"epoch": "epoch", "elapsed": "training time (s)"}
 def figure(epochs: pd.DataFrame, facts: StudyFacts) -> Figure | None:
     """Draw two panels per dataset, model and schedule: the mean of repeats, the range as a band."""
     scored = epochs[epochs[facts.curve.name].notna()]
-    if scored.groupby(tidy.RUN).size().max() < 2:
+    if scored.empty or scored.groupby(tidy.RUN).size().max() < 2:
         return None  # only the last epoch of each run
     epochs = tidy.with_elapsed(epochs)
     colours = style.strategies(epochs["strategy"])

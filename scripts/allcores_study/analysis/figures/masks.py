@@ -42,7 +42,7 @@ def figure(
     for own, group in panels:
         images = inputs.get(group["dataset"].iloc[0])
         style.draw_best_and_worst(own, _best_first(group), functools.partial(_draw, images))
-    of_datasets = dict.fromkeys(map(tuple, predictions["output"]))
+    of_datasets = dict.fromkeys(map(tuple, predictions["output"].dropna()))
     for number, names in enumerate(zip(*of_datasets, strict=True)):
         colour, name = (
             colormaps["tab20"].colors[number % COLOURS],  # type: ignore[attr-defined]

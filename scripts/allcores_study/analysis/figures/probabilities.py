@@ -39,9 +39,9 @@ PARTS = 10
 
 def figure(predictions: pd.DataFrame, classes: pd.DataFrame, facts: StudyFacts) -> Figure | None:
     """Draw three panels per dataset and model: ROC, precision against recall, reliability."""
-    if classes.empty:
-        return None
     rows = predictions[predictions["strategy"] == facts.baseline]
+    if classes.empty or rows.empty:
+        return None
     ones = pd.Series(1, rows.index)
     pooled = tidy.of_first_and_best(rows, rows["true"] == rows["predicted"], ones)
     names_of = classes.groupby("dataset", sort=False)["class"].unique()

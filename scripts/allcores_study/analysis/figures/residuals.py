@@ -24,9 +24,9 @@ squared residual over all dots.
 
 def figure(predictions: pd.DataFrame, facts: StudyFacts) -> Figure | None:
     """Draw one panel per dataset, model and predicted number."""
-    if facts.targets != "numbers":
-        return None
     pooled = predictions[predictions["strategy"] == facts.baseline]
+    if facts.targets != "numbers" or pooled.empty:
+        return None
     if "output" in pooled:
         pooled = pooled.explode(["true", "predicted", "output"]).astype(
             {"true": float, "predicted": float}

@@ -25,7 +25,7 @@ samples it has.
 def figure(epochs: pd.DataFrame, runs: pd.DataFrame) -> Figure | None:
     """Draw one panel per dataset and model: a dot per run, a line per setup."""
     timed = tidy.timed(runs, epochs)
-    if timed["train_samples"].nunique() < 2:  # a line needs two sizes
+    if timed["train_size"].nunique() < 2:
         return None
     colours = style.strategies(timed["strategy"])
     figure, panels = style.panels_of(timed, more=["dataset"], width=5)
@@ -34,12 +34,12 @@ def figure(epochs: pd.DataFrame, runs: pd.DataFrame) -> Figure | None:
             samples, seconds = rows["train_samples"], rows["epoch_seconds"]
             colour, marker = colours[rows["strategy"].iloc[0]]
             label = style.setup_text(rows.iloc[0])
-            if samples.nunique() > 1:
+            if rows["train_size"].nunique() > 1:
                 line = stats.linregress(samples, seconds)
                 ends = np.array([0, samples.max()])
                 panel.plot(ends, line.intercept + line.slope * ends, color=colour)
-                slope = f"{1000 * line.slope:.3g} ± {1000 * line.stderr:.2g} s per 1,000"
-                label += f": {line.intercept:.2g} s + {slope}"
+                error = f" ± {1000 * line.stderr:.2g}" if len(rows) > 2 else ""
+                label += f": {line.intercept:.2g} s + {1000 * line.slope:.3g}{error} s per 1,000"
             panel.plot(samples, seconds, marker, color=colour, ms=5, label=label)
         panel.set_xlabel("training samples")
         panel.set_ylim(bottom=0)

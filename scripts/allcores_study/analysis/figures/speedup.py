@@ -17,8 +17,7 @@ TITLE = "speedup"
 CAPTION = """
 Speedup of each setup, by samples per second after the first epoch. **Baseline: {base}.** Marks: the
 median over runs. Bars: from the slowest to the fastest run. Dashed line: ideal scaling, or the
-baseline if setups are rows. Hollow marks have a note in the table: more processes than cores, cores
-shared with others, or other conditions.
+baseline if setups are rows. Hollow marks have a note in the table.
 """
 
 MOST_LINES = 12  # with more strategies, lines could not be told apart
@@ -106,8 +105,9 @@ def _rows(table: pd.DataFrame, quantity: str) -> Figure:
                 mfc=colour if pd.isna(setup["note"]) else "white",
                 capsize=3,
             )
+            note = "" if pd.isna(setup["note"]) else setup["note"]
             panel.annotate(
-                setup["note"] if pd.isna(setup["speedup"]) else f"{setup['speedup']:.2f} x",
+                note if pd.isna(setup["speedup"]) else f"{setup['speedup']:.2f} x",
                 (1, row),
                 xycoords=("axes fraction", "data"),
                 va="center",

@@ -16,7 +16,7 @@ TITLE = "which columns matter"
 CAPTION = """
 Permutation importance of each column of the data for the two best models, by scikit-learn: how much
 worse {metric} on the test folds is after the values of the column were shuffled among the samples.
-*importance*: the mean over up to ten runs (folds and seeds). Each run shuffles a column up to five
+*importance*: the mean over up to five runs (folds and seeds). Each run shuffles a column up to five
 times and uses up to 1,000 test samples. The indicators of a column's categories are shuffled
 together. *low*, *high*: the 95 % interval of the mean, corrected for folds that share training
 samples, not for multiple comparisons. *positive*: the share of runs with an importance above 0.

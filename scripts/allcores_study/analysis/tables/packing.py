@@ -26,7 +26,7 @@ the cores. *difference* and the columns after it: {metric} of the packed runs mi
 others, paired by fold and seed, with Nadeau and Bengio's corrected interval and p values corrected
 by Holm's method.
 """
-# Columns shown at first; a button shows the others.
+# The columns that the page shows; the CSV has all.
 COMPARED = ("one_by_one_seconds", "packed_seconds", "speedup", "training_speedup", "finding")
 
 SAME = ["dataset", "model", "schedule", "train_size", "strategy"]

@@ -9,6 +9,7 @@ import pandas as pd
 
 from allcores_study.analysis import comparison, style, tidy
 from allcores_study.analysis.wording import seconds
+from allcores_study.config.grid import NO_SCHEDULE
 
 if TYPE_CHECKING:
     from allcores_study.analysis.products import StudyFacts
@@ -39,7 +40,7 @@ def table(runs: pd.DataFrame, facts: StudyFacts) -> pd.DataFrame | None:
             {
                 "dataset": first["dataset"],
                 "model": first["model"],
-                "source": f"{first['schedule']}, {style.setup_text(first)}",
+                "source": ", ".join(_setting(first, own)),
                 "cores": first["cores"],
                 "seconds_per_1000": 1000 * per_sample.median(),
                 **{"score": repeats["score"].mean(), "low_95": low, "high_95": high},
@@ -50,12 +51,21 @@ def table(runs: pd.DataFrame, facts: StudyFacts) -> pd.DataFrame | None:
     return table.sort_values("model", key=lambda names: names.map(models.index), kind="stable")
 
 
+def _setting(first: pd.Series, own: pd.DataFrame) -> Iterator[str]:
+    """Yield what tells a row from the others."""
+    if first["schedule"] != NO_SCHEDULE.label:
+        yield first["schedule"]
+    yield style.setup_text(first)
+    if own["train_size"].nunique() > 1:
+        yield f"{first['train_size']} samples"
+
+
 def _published(reference: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the row of a published result."""
     per_sample = reference["seconds"] / reference["images"] if "seconds" in reference else None
     yield {
         "model": reference["model"],
-        "source": f"{reference['label']}, {tidy.PUBLISHED}",
+        "source": f"{reference['label']}, published elsewhere",
         "cores": reference.get("cores"),
         "seconds_per_1000": None if per_sample is None else 1000 * per_sample,
         "score": reference.get("score"),

@@ -32,7 +32,7 @@ time of the first worker. If a strategy hides part of its communication behind c
 rest counts as *communicate*. Unless the study is ``exclusive``, other runs used other cores of the
 machine at the same time.
 """
-# Columns shown at first; a button shows the others.
+# The columns that the page shows; the CSV has all.
 COMPARED = ("cores", "samples_per_second", "speedup", "efficiency", "note")
 
 PHASE = "_seconds"

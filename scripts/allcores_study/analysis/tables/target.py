@@ -19,7 +19,7 @@ Epochs and training time until the accuracy on the test fold first reaches {targ
 runs do. *fastest*, *slowest*: the range of the seconds. The test fold itself decides when the count
 stops, so this measures how fast a model trains, not how well it does on new data.
 """
-# Columns shown at first; a button shows the others.
+# The columns that the page shows; the CSV has all.
 COMPARED = ("reached", "epochs", "seconds")
 # Columns that this table formats differently from wording.NUMBERS.
 NUMBERS = dict.fromkeys(("fastest", "slowest"), seconds(2))
