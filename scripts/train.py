@@ -18,7 +18,7 @@ import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from allcores.machine import lifetime
-from allcores.parallel.supervision import RankFailedError
+from allcores.parallel.reports import RankFailedError
 
 # Before the other imports: they take seconds, and the caller may die meanwhile.
 if __name__ == "__main__":
@@ -92,13 +92,13 @@ def train(file: Path, available: int | None) -> int:
     # Set before the imports: numpy and torch read these variables when they are imported.
     cores.set_thread_variables(run.threads_per_worker)
     if len(requests) == 1:
-        return one(requests[0], node)
+        return train_alone(requests[0], node)
     if run.is_estimator:  # its package takes a second to import, and all runs have this model
         # The runs record the code that is imported here, even if a file is edited meanwhile.
         identity.before_data(run)
         registry.model(run.model.name).load()
         fingerprint.loaded()
-    failed = lost + len(several.train(requests, one, program))
+    failed = lost + len(several.train(requests, train_alone, program))
     if failed:
         print(f"train.py: {failed} runs of this job failed", file=sys.stderr)
     return 1 if failed else 0
@@ -140,7 +140,7 @@ def all_chosen(requests: list[RunRequest], folder: ResultsFolder) -> tuple[list[
     return ready, len(requests) - len(ready)
 
 
-def one(request: RunRequest, node: int = 0) -> int:
+def train_alone(request: RunRequest, node: int = 0) -> int:
     """Train a run in this process, and return 0."""
     from allcores_study.stacking import stacks as stacking
     from allcores_study.tasks import base as tasks
@@ -151,7 +151,7 @@ def one(request: RunRequest, node: int = 0) -> int:
         return 0
     # Otherwise, if this run fails, the results of an earlier one would be shown as its own.
     (request.output / METRICS).unlink(missing_ok=True)
-    progress.of_process.begin(request.run.path)
+    progress.of_process.begin(request.run)
     if stacks := stacking.stacks_of([request])[0]:
         stacking.train_stacks(stacks)
         return 0

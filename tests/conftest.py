@@ -33,7 +33,7 @@ import torch  # noqa: E402
 import torch._dynamo  # noqa: E402
 
 from allcores.parallel.optimizers import OptimizerMaker  # noqa: E402
-from allcores.parallel.supervision import RankFailedError  # noqa: E402
+from allcores.parallel.reports import RankFailedError  # noqa: E402
 from allcores_study.campaign import warm_start  # noqa: E402
 from allcores_study.config import grid  # noqa: E402
 from allcores_study.config.run import (  # noqa: E402

@@ -15,7 +15,7 @@ from patience import wait_for
 from project import copy
 from test_strategies import ENDLESS, alive, started
 
-from allcores.parallel.supervision import RankFailedError
+from allcores.parallel.reports import RankFailedError
 from allcores_study.config.run import Entry
 from allcores_study.training import experiment, progress
 

@@ -22,7 +22,6 @@ MODULES = {
     "backend": NONE,
     "version": NONE,
     "loop": ALL,
-    "options": ALL,  # of Worker.share()
     "programs": NONE,
     "yaml_files": NONE,
     "config": NONE,
@@ -42,7 +41,7 @@ MODULES = {
     "data": ALL,
     **dict.fromkeys(("data/preparation",), NONE),
     "parallel": ALL,
-    **dict.fromkeys(("parallel/clock", "parallel/supervision"), NONE),
+    **dict.fromkeys(("parallel/clock", "parallel/reports", "parallel/supervision"), NONE),
     # what only other runs have
     **dict.fromkeys(("parallel/flat", "strategies/_staleness"), NONE),
     "training": ALL,

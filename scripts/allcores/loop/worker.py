@@ -46,7 +46,7 @@ from allcores.machine import allocator, cores, leases
 from allcores.parallel import launch, nodes
 from allcores.parallel.combining import is_moved_here
 from allcores.parallel.optimizers import OptimizerMaker
-from allcores.parallel.supervision import RankFailedError
+from allcores.parallel.reports import RankFailedError
 from allcores.strategies.base import Strategy
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ import gc
 import math
 import mmap
 import os
-import pickle
 import resource
 import signal
 import sys
@@ -31,15 +30,12 @@ from allcores.parallel.clock import ENTRY, Clock
 from allcores.parallel.nodes import Nodes
 from allcores.parallel.pause import Pause
 from allcores.parallel.rendezvous import LocalRendezvous, RendezvousOverNodes
+from allcores.parallel.reports import A_COMPLAINT, LONGEST, RAISED, Report, pickled
 from allcores.parallel.shared_memory import SharedMemory
-from allcores.parallel.supervision import A_COMPLAINT, RAISED, Report
 from allcores.parallel.world import COLLECTIVE_TIMEOUT, World
 
 # Seconds to spin at a barrier before sleeping.
 SPIN = 1e-3
-# Characters of the text in which a rank reports its failure; a longer one loses its middle. An
-# exception with more bytes is not sent.
-LONGEST = 20_000
 
 
 def run_ranks(
@@ -242,18 +238,8 @@ def _fail(report: Any, problem: str, error: BaseException) -> None:
     # As of a lost connection to a rank that has failed.
     is_complaint = isinstance(error, RuntimeError | ConnectionError)
     kind = A_COMPLAINT if is_complaint else RAISED
-    report.send(Report(time.time(), problem, kind, _pickled(error)))
+    report.send(Report(time.time(), problem, kind, pickled(error)))
     _leave(1)
-
-
-def _pickled(error: BaseException) -> bytes:
-    """Pickle an exception; b"" if it is large, or not restored from that, as those of libraries."""
-    try:
-        pickled = pickle.dumps(error)
-        is_sound = len(pickled) <= LONGEST and isinstance(pickle.loads(pickled), type(error))
-        return pickled if is_sound else b""
-    except Exception:
-        return b""
 
 
 def _leave(status: int) -> None:

@@ -24,18 +24,17 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import pickle
 import platform
 import signal
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from multiprocessing import connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from allcores.machine.lifetime import how_it_ended, signals_to_stop
 from allcores.parallel.nodes import JOINING
+from allcores.parallel.reports import GONE, KILLED, RAISED, Failure, RankFailedError, Sign, pickled
 
 if TYPE_CHECKING:
     from allcores.parallel.clock import Clock
@@ -60,87 +59,6 @@ FROM_NODES = 2.0
 SILENCE = 8.0
 # How long workers may take to end their step and save when they have to stop (seconds).
 STOPPING = 25.0
-
-
-# What makes a rank fail: a signal killed it, its node is gone, it raised an exception, or one as of
-# a lost connection, which is probably a complaint about another rank.
-KILLED, GONE, RAISED, A_COMPLAINT = range(4)
-
-
-class RankFailedError(Exception):
-    """A process of a run raised, was killed or hangs; the message gives its rank and the cause.
-
-    Attributes:
-        cause: the exception that it raised, if it is small and can be pickled; else None.
-    """
-
-    def __init__(self, message: str, cause: BaseException | None = None) -> None:
-        super().__init__(message)
-        self.cause = cause
-
-
-@dataclass(frozen=True)
-class Report:
-    """What a rank reports to its launcher when it ends.
-
-    Attributes:
-        when: seconds since 1970.
-        problem: why it failed, in words; None: it did not.
-        kind: RAISED or A_COMPLAINT.
-        cause: the exception, pickled; b"": it is too large or cannot be pickled.
-        value: what its function returned, if anything.
-    """
-
-    when: float
-    problem: str | None = None
-    kind: int = RAISED
-    cause: bytes = b""
-    value: object = None
-
-
-@dataclass(frozen=True)
-class Failure:
-    """How a rank failed. The lowest kind is the cause of the others, and of one kind the earliest.
-
-    Attributes:
-        kind: KILLED, GONE, RAISED or A_COMPLAINT.
-        when: seconds since 1970, by the clock of its node.
-        text: the message.
-        cause: see Report.
-    """
-
-    kind: int
-    when: float
-    text: str
-    cause: bytes = b""
-
-    def error(self) -> RankFailedError:
-        cause = None
-        if self.cause:
-            # What only the rank could import is lost here; the text has its traceback.
-            with contextlib.suppress(Exception):
-                cause = pickle.loads(self.cause)
-        return RankFailedError(self.text, cause)
-
-
-@dataclass(frozen=True)
-class Sign:
-    """What a launcher sees of a running rank.
-
-    Attributes:
-        title: its rank and what it does.
-        pid: the number of its process.
-        beat: when it entered the phase, by its node's clock; changes while there is progress.
-        silent: seconds since then.
-        is_stopped: whether it has been stopped, for example by SIGSTOP.
-    """
-
-    title: str
-    pid: int
-    phase: str
-    beat: float
-    silent: float
-    is_stopped: bool
 
 
 class Supervisor:
@@ -202,8 +120,7 @@ class Supervisor:
             self._tell("ended", Failure(GONE, time.time(), str(error)))
             raise RankFailedError(str(error)) from None
         except RankFailedError as error:
-            cause = pickle.dumps(error.cause) if error.cause else b""
-            self._tell("ended", Failure(RAISED, time.time(), str(error), cause))
+            self._tell("ended", Failure(RAISED, time.time(), str(error), pickled(error.cause)))
             raise
         finally:
             for number, handler in handlers.items():

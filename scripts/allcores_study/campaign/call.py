@@ -253,9 +253,8 @@ class Call:
 
     def _core_seconds(self, path: str) -> float:
         """Return what a run is expected to claim."""
-        run = self.estimates.run_at(path)
-        is_alone = self.table.conditions[path].exclusive and self.local_cores
-        return self.estimates.work(run) * (self.local_cores if is_alone else run.cores)  # type: ignore[operator]
+        work = self.estimates.work(self.estimates.run_at(path))
+        return work * self.table.claimed_cores(path, self.local_cores)
 
     def _notice(self, progress: CallProgress, logger: Logger, job: JobRecord) -> None:
         """Take note of a job that has changed its state."""

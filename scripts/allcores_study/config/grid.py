@@ -80,6 +80,11 @@ class Table:
         """Return the label of a Run's model in the config: for a candidate, that of its sweep."""
         return self.families.get(run.model.label, run.model.label)
 
+    def claimed_cores(self, path: str, available: int | None) -> int:
+        """Return how many cores of a node a run keeps others from; all, if it is exclusive."""
+        is_alone = self.conditions[path].exclusive and available
+        return available if is_alone else self.runs[path].cores  # type: ignore[return-value]
+
     @property
     def reported(self) -> list[str]:
         """The names of the studies of the config, which have a report."""

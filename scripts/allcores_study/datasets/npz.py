@@ -23,10 +23,10 @@ from pathlib import Path
 
 import numpy as np
 
-from allcores_study.config import registry
 from allcores_study.data import tokens
 from allcores_study.data.storage import Samples
 from allcores_study.datasets._arrays import read_arrays
+from allcores_study.tasks import base as tasks
 from allcores_study.tasks.base import Task, described
 from allcores_study.tasks.segmentation import Segmentation
 
@@ -182,7 +182,7 @@ class _File:
         for name, targets, shape in zip(parts, answers, self.shapes, strict=True):
             try:
                 if not name:
-                    self.task: Task = registry.tasks()[task].load().of_targets(targets)
+                    self.task: Task = tasks.named(task, 1).of_targets(targets)
                 elif targets.shape[1:] != answers[0].shape[1:]:
                     raise ValueError(f"found {described(targets)}, unlike {self.answer}")
                 self.targets.append(self.task.checked(targets, are_all=not name))

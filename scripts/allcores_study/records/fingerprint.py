@@ -29,21 +29,22 @@ if TYPE_CHECKING:
 
 STUDY = "allcores_study"
 # Modules that watch, name, place or end a run and do not affect its numbers. config/run.py does: it
-# decides which fold is held out, and how many epochs are trained.
+# decides which fold is held out, and how many epochs are trained. The dots end their names.
 EXCLUDED = (
-    "allcores.machine",
-    "allcores.files",
-    "allcores.version",
-    "allcores_study.config.component",
-    "allcores_study.records.fingerprint",
-    "allcores_study.records.identity",
-    "allcores_study.config.registry",
-    "allcores_study.records.results_folder",
-    "allcores_study.records.run_files",
-    "allcores.parallel.clock",
-    "allcores.parallel.supervision",
-    "allcores_study.training.checkpoints",
-    "allcores_study.training.progress",
+    "allcores.machine.",
+    "allcores.files.",
+    "allcores.version.",
+    "allcores_study.config.component.",
+    "allcores_study.records.fingerprint.",
+    "allcores_study.records.identity.",
+    "allcores_study.config.registry.",
+    "allcores_study.records.results_folder.",
+    "allcores_study.records.run_files.",
+    "allcores.parallel.clock.",
+    "allcores.parallel.reports.",
+    "allcores.parallel.supervision.",
+    "allcores_study.training.checkpoints.",
+    "allcores_study.training.progress.",
 )
 
 
@@ -200,7 +201,7 @@ def _reached(*modules: str) -> dict[str, str]:
     while waiting:
         module = waiting.pop()
         file = _file(module)
-        if module in hashes or file is None or module.startswith(EXCLUDED):
+        if module in hashes or file is None or f"{module}.".startswith(EXCLUDED):
             continue
         contents = _contents(file)
         hashes[module] = contents["hash"]

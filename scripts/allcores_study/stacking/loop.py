@@ -19,8 +19,7 @@ from allcores_study.stacking import losses as stacked_losses
 from allcores_study.stacking.data import Averages, Rates, StackedSamples, orders
 from allcores_study.stacking.networks import ROWS, Stack, padded
 from allcores_study.stacking.optimizers import StackedOptimizer
-from allcores_study.training.divergence import DivergedError
-from allcores_study.training.evaluation import is_over
+from allcores_study.training.evaluation import DivergedError, is_over
 
 if TYPE_CHECKING:
     from allcores_study.training.prepared import PreparedRun

@@ -25,8 +25,8 @@ from allcores_study.data import folds, storage
 from allcores_study.records.run_files import METRICS
 from allcores_study.stacking import losses, networks, optimizers
 from allcores_study.stacking.loop import train
-from allcores_study.training import divergence, models, progress
-from allcores_study.training.evaluation import is_over, shipped
+from allcores_study.training import models, progress
+from allcores_study.training.evaluation import diverged_at_last, is_over, shipped
 from allcores_study.training.prepared import (
     Outcome,
     PreparedRun,
@@ -37,7 +37,7 @@ from allcores_study.training.prepared import (
 if TYPE_CHECKING:
     import numpy as np
 
-    from allcores_study.training.divergence import DivergedError
+    from allcores_study.training.evaluation import DivergedError
     from allcores_study.training.run_request import RunRequest
 
 # Keys of ADDITIONS that a stack trains by: of another one, new in the loop, a run trains alone.
@@ -227,7 +227,7 @@ class Member:
         """Score the weights that it ships; return the DivergedError if it has diverged, or None."""
         if self.predictions is None:
             self.measures[shipped(epochs)], self.predictions = self.prepared.scores(self.best)
-        return divergence.at_last(self.measures[shipped(epochs)], epochs)
+        return diverged_at_last(self.measures[shipped(epochs)], epochs)
 
     def write(self, outcome: Outcome) -> dict[str, Any]:
         """Write the results, metrics.json last; return the content of that."""
@@ -249,7 +249,7 @@ def _train(members: list[Member], before: costs.Session) -> costs.Session:
     """
     for member in members:
         member.request.output.mkdir(parents=True, exist_ok=True)
-        progress.of_process.begin(member.request.run.path)
+        progress.of_process.begin(member.request.run)
         for note in member.prepared.notes:
             print(note, flush=True)
     first, count = members[0].request, len(members)

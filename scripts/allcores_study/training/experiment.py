@@ -13,14 +13,12 @@ import torch
 from allcores.loop.worker import run_workers
 from allcores.machine import costs, lifetime
 from allcores.parallel import nodes
-from allcores.parallel.supervision import RankFailedError
+from allcores.parallel.reports import RankFailedError
 from allcores_study.config import registry
 from allcores_study.records import identity
 from allcores_study.records.run_files import METRICS
-from allcores_study.training import divergence
 from allcores_study.training.checkpoints import Checkpoints, RemoteCheckpoints, rendezvous
-from allcores_study.training.divergence import DivergedError
-from allcores_study.training.evaluation import is_over, shipped
+from allcores_study.training.evaluation import DivergedError, diverged_at_last, is_over, shipped
 from allcores_study.training.prepared import Outcome, PreparedRun, costs_of_node
 
 if TYPE_CHECKING:
@@ -125,7 +123,7 @@ def _score(
         for epoch in [*(others if request.conditions.curves else []), last]:
             weights = checkpoints.weights(epoch)
             measures[epoch], predictions = prepared.scores(weights)
-        diverged = divergence.at_last(measures[last], epochs)
+        diverged = diverged_at_last(measures[last], epochs)
     seconds = time.perf_counter() - began
     kept = None if diverged else predictions
     # Writing large weights takes seconds, which count for the run but not as evaluation.

@@ -12,8 +12,7 @@ from allcores_study.data import augmentation
 from allcores_study.data import targets as targets_of
 from allcores_study.data.batches import Batches, loaded, seed_all, seed_dropout
 from allcores_study.training import losses, models
-from allcores_study.training.divergence import DivergedError
-from allcores_study.training.evaluation import evaluate, is_over
+from allcores_study.training.evaluation import DivergedError, evaluate, is_over
 from allcores_study.training.optimizers import WeightAverage, make_chosen
 from allcores_study.training.progress import Progress
 from allcores_study.training.resuming import Saver

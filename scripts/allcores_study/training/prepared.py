@@ -23,8 +23,7 @@ from allcores_study.records.identity import Record
 from allcores_study.records.run_files import PREDICTIONS, WEIGHTS
 from allcores_study.training import models, results
 from allcores_study.training.checkpoints import save_weights
-from allcores_study.training.divergence import DivergedError
-from allcores_study.training.evaluation import evaluate
+from allcores_study.training.evaluation import DivergedError, evaluate
 
 if TYPE_CHECKING:
     from allcores_study.training.run_request import RunRequest

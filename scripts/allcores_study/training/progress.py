@@ -38,6 +38,8 @@ class RunProgress:
         state: BEGUN, TRAINED, FAILED or STOPPED.
         began: when it began, in seconds since 1970.
         epochs, loss: number of completed epochs, and the loss of the last one; None: there is none.
+        resumed: how many of them an earlier session has trained.
+        most: how many there will be; 0: it is not known yet.
         error: the last lines of its error; "": the process could not record it.
     """
 
@@ -45,6 +47,8 @@ class RunProgress:
     began: float = 0.0
     epochs: int = 0
     loss: float | None = None
+    resumed: int = 0
+    most: int = 0
     error: str = ""
 
 
@@ -72,11 +76,16 @@ class ProgressFile:
         for path in trained:
             self.end(TRAINED, path)
 
-    def begin(self, path: str) -> None:
-        """Record that the run at a path begins."""
+    def begin(self, run: Run) -> None:
+        """Record that a run begins."""
         self.began = self.noted = time.time()
-        self.begun.append(path)
-        self._note(path, state=BEGUN, began=self.began)
+        self.begun.append(run.path)
+        self._note(run.path, state=BEGUN, began=self.began, most=run.epochs)
+
+    def resume(self, epochs: int) -> None:
+        """Record that the latest run goes on after so many epochs."""
+        if self.begun:
+            self._note(self.begun[-1], epochs=epochs, resumed=epochs)
 
     def epoch(self, epochs: int, loss: float | None, is_last: bool) -> None:
         """Record the number of completed epochs of the latest run, and the loss of the last one."""
@@ -143,6 +152,8 @@ class Progress:
     def resumed(self, epochs: int, step: int, batches: int) -> None:
         """Print after how many epochs, and steps of the next one, the run was resumed."""
         self.bar.update(epochs * batches + step)
+        if not self.silent:
+            of_process.resume(epochs)
         detail = f" and {step} of {batches} steps" if step else ""
         self._say(f"resumed after epoch {epochs} of {self.run.epochs}{detail}")
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from allcores_study.config.run import Run
     from allcores_study.data.facts import Facts
-    from allcores_study.training.divergence import DivergedError
+    from allcores_study.training.evaluation import DivergedError
 
 
 def metrics(

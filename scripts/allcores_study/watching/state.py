@@ -67,7 +67,7 @@ class CallSnapshot:
     def _left(self) -> tuple[float, float, float] | None:
         """Return core-seconds done and in all, by expectation, and how many are done per second.
 
-        They are None if the invocation is over, or nothing is known.
+        None: the invocation is over, or nothing is known.
         """
         counts = self._counts()
         if self.is_over or not self.call or not counts[RUNNING] + counts[WAITING]:
@@ -75,22 +75,34 @@ class CallSnapshot:
         expected = self.call.expected
         known = [path for path in self.runs if path in expected]
         done = sum(expected[path] * self._share(path) for path in known)
+        earlier = sum(expected[path] * self._share_of_epochs(path, "resumed") for path in known)
         total = sum(expected[path] for path in known)
         if not total:
             return None
         began = min([job.began for job in self.jobs if job.runs], default=time.time())
         passed = time.time() - began
         # Before anything is done, what it was expected to take is all that is known.
-        rate = done / passed if done and passed > 0 else float(self.call.cores or 1)
+        now = done - earlier
+        rate = now / passed if now > 0 and passed > 0 else float(self.call.cores or 1)
         return done, total, rate
 
     def _share(self, path: str) -> float:
         """Return the share of a run that is done; within an epoch, by expectation."""
-        one, run = self.runs[path], self.table.runs[path]
+        one = self.runs[path]
         if one.state != RUNNING or self.call is None:
             return float(one.state == DONE)
-        spent = (time.time() - one.began) * run.cores / self.call.expected[path]
-        return min(1.0, max(one.epochs / run.epochs, min(spent, (one.epochs + 1) / run.epochs)))
+        cores = self.table.claimed_cores(path, self.call.cores)
+        spent = (time.time() - one.began) * cores / self.call.expected[path]
+        spent += self._share_of_epochs(path, "resumed")
+        done, epoch = self._share_of_epochs(path, "epochs"), 1 / self._epochs(path)
+        return min(1.0, max(done, min(spent, done + epoch)))
+
+    def _share_of_epochs(self, path: str, which: str) -> float:
+        return getattr(self.runs[path], which) / self._epochs(path)
+
+    def _epochs(self, path: str) -> int:
+        """Return how many epochs a run has; a chosen one says so once it has begun."""
+        return self.runs[path].most or self.table.runs[path].epochs
 
     def lines_of_jobs(self) -> list[str]:
         """Return a line for each run that is training, and for each other job."""
@@ -106,7 +118,7 @@ class CallSnapshot:
 
     def _of_run(self, path: str, one: RunProgress) -> str:
         loss = "" if one.loss is None else f", loss {one.loss:.4g}"
-        epoch = f"epoch {one.epochs} of {self.table.runs[path].epochs}"
+        epoch = f"epoch {one.epochs} of {self._epochs(path)}"
         return f"  {epoch}{loss}, {duration(time.time() - one.began)}: {path}"
 
 

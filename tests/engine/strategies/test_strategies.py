@@ -25,7 +25,7 @@ from conftest import (
 from patience import wait_for
 
 from allcores.parallel import launch
-from allcores.parallel.supervision import RankFailedError
+from allcores.parallel.reports import RankFailedError
 from allcores_study.config import registry
 from allcores_study.config.run import Entry
 from allcores_study.training.checkpoints import Checkpoints

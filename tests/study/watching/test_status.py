@@ -209,12 +209,13 @@ def test_each_run_has_one_state_which_its_job_has_told():
 
 def test_of_the_runs_of_a_job_each_has_told_its_own_state(tmp_path):
     """Where the job was killed, the run that it was at has failed, and the next have not begun."""
-    begun, trained, failed, stopped, *rest = grid.expand(yaml.safe_load(STUDIES)).runs
+    runs = grid.expand(yaml.safe_load(STUDIES)).runs
+    begun, trained, failed, stopped, *rest = runs
     noted = progress.ProgressFile()
     noted.start_file(tmp_path / "0.jsonl")
     now = time.time()
     for path in (trained, failed, stopped, begun):
-        noted.begin(path)
+        noted.begin(runs[path])
     noted.epoch(1, 0.5, is_last=True)
     noted.end(progress.TRAINED, trained)
     noted.end(progress.STOPPED, stopped)
@@ -254,6 +255,23 @@ def test_the_time_left_never_jumps(epochs, monkeypatch):
             of_runs[path] = RunProgress(known, 1000.0 + 60 * turn, of_turn * epochs // 60)
         left = seconds_left(state.CallSnapshot(table, call, jobs, of_runs))
         assert left == pytest.approx(300 - second, rel=0.3, abs=8), second
+
+
+def test_the_time_left_follows_from_what_this_call_has_done(monkeypatch):
+    """Not from epochs of an earlier one; also of a run that keeps the other cores idle."""
+    monkeypatch.setattr(time, "time", lambda: 1010.0)
+    run = vary(epochs=100)
+    for conditions, cores in ((Conditions(), 1), (Conditions(exclusive=True), 2)):
+        table = Table({run.path: run}, {"one": [run.path]}, {run.path: conditions})
+        call = journal.CallRecord.of_this_process(2, {run.path: 200.0 * cores})
+        jobs = [job("train", run.path, journal.RUNNING, 1000.0)]
+        going = RunProgress(RUNNING, 1000.0, epochs=55, resumed=50)
+        shot = state.CallSnapshot(table, call, jobs, {run.path: going})
+        assert seconds_left(shot) == pytest.approx(90, abs=1)
+        going = RunProgress(RUNNING, 1000.0, epochs=0, most=10)  # of what was chosen
+        shot = state.CallSnapshot(table, call, jobs, {run.path: going})
+        assert seconds_left(shot) == pytest.approx(190, abs=1)
+        assert "epoch 0 of 10," in shot.lines_of_jobs()[0]
 
 
 def test_what_cannot_be_written_down_ends_no_call(tmp_path):
