@@ -72,9 +72,9 @@ def test_of_the_runs_of_a_job_that_was_stopped_those_that_had_begun_are_listed(t
     trained, stopped, *others = table.runs
     noted = progress.ProgressFile()
     noted.start_file(tmp_path / "0.jsonl")
-    noted.begin(trained)
+    noted.begin(table.runs[trained])
     noted.end(progress.TRAINED, trained)
-    noted.begin(stopped)
+    noted.begin(table.runs[stopped])
     noted.end(progress.STOPPED, stopped)
     of_job = (journal.STOPPED, 0.0, 0.0, 1, "", "", [trained, stopped, *others], str(noted.file))
     of_call = journal.Journal(folder, journal.CallRecord.of_this_process(2, {}))
@@ -90,15 +90,15 @@ def test_what_a_call_that_is_told_to_stop_has_not_finished_has_not_failed(tmp_pa
     silent, earlier, stopped, raised = table.runs
     (tmp_path / "earlier").write_text("RuntimeError: of an earlier call\n")
     os.utime(tmp_path / "earlier", (1, 1))
-    for path, of_run in dict.fromkeys(table.runs, progress.FAILED).items():  # of an earlier call
-        Path(folder.run(path)).mkdir(parents=True)
-        note(folder, path, of_run)
+    for run in table.runs.values():  # of an earlier call
+        Path(folder.run(run.path)).mkdir(parents=True)
+        note(folder, run, progress.FAILED)
     names = {silent: "silent", earlier: "earlier", stopped: "stopped", raised: "raised"}
     jobs = [("train", path, name) for path, name in names.items()]
     events = begun(folder, ("assign_folds", "", "folds"), *jobs)
     events.is_told_to_stop = told_to_stop
-    note(folder, stopped, progress.STOPPED)
-    note(folder, raised, progress.FAILED)
+    note(folder, table.runs[stopped], progress.STOPPED)
+    note(folder, table.runs[raised], progress.FAILED)
     (tmp_path / "stopped").write_text("other words than those of an error\n")
     (tmp_path / "raised").write_text("RuntimeError: too much\n")
     states = ended_badly(events)
@@ -113,11 +113,11 @@ def test_what_a_call_that_is_told_to_stop_has_not_finished_has_not_failed(tmp_pa
     events.journal.close()
 
 
-def note(folder, path, state_of_run):
+def note(folder, run, state_of_run):
     """Leave what a run records that begins and ends."""
     noted = progress.ProgressFile()
-    noted.start_file(folder.job(path, "jsonl"))
-    noted.begin(path)
+    noted.start_file(folder.job(run.path, "jsonl"))
+    noted.begin(run)
     noted.end(state_of_run)
 
 
