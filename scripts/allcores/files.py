@@ -103,9 +103,7 @@ def parse_json(text: str | bytes, path: str | Path) -> dict[str, Any]:
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
         is_sound = False
     if not is_sound:
-        raise ValueError(
-            f"{path} is damaged, or was changed since it was written. Delete it to rebuild it"
-        )
+        raise ValueError(f"{path} is damaged, or was changed since it was written")
     return content
 
 

@@ -41,7 +41,6 @@ LIMIT, CALLS = 100.0, 6
 DISK = "400m"
 TRAINED = re.compile(r"^(\d+) runs trained", re.MULTILINE)
 OF_SNAKEMAKE = r"No space left on device|KeyboardInterrupt"
-TO_DELETE = re.compile(r"(\S+) .*\. Delete it to")
 
 
 @dataclasses.dataclass
@@ -53,7 +52,6 @@ class Tally:
         nothing: that there was nothing to do it to.
         calls: until all was there again, summed up.
         trained: runs that these calls have trained.
-        refused: calls that ended with a plain refusal, and said what to do.
         different, hung, tracebacks, left: what must not happen.
     """
 
@@ -61,7 +59,6 @@ class Tally:
     nothing: int = 0
     calls: int = 0
     trained: int = 0
-    refused: int = 0
     different: int = 0
     hung: int = 0
     tracebacks: int = 0
@@ -147,7 +144,6 @@ class Campaign:
                 wrong.append(traceback)
             if status == 0 or tally.hung or tally.calls == CALLS:
                 break
-            tally.refused += self._follow(output)
             output, status, _ = self.called()
         if status:
             tally.hung += 1
@@ -161,13 +157,6 @@ class Campaign:
             tally.different = len(unlike)
             wrong += [f"different: {difference}" for difference in unlike]
         return tally, words, wrong
-
-    def _follow(self, output):
-        """Do what the output of a call that did not succeed advises; whether it does."""
-        for file in TO_DELETE.findall(output):
-            Path(self.project.folder, file).unlink(missing_ok=True)
-            return True
-        return False
 
 
 def _tracebacks(output):

@@ -227,18 +227,7 @@ def _check_model(path: Keys, label: str, entry: dict[str, Any]) -> Iterator[Prob
                 yield (*path, "name"), "conflicts with `import`; expected one of them"
             yield from _check_estimator(path, entry, model.options)
             return
-        known = [*sorted(grid.HYPERPARAMETERS), grid.OPTIONS, sweeps.SAMPLE]
-        nested = entry.get(grid.OPTIONS, {})
-        for where, problem in model.problems(path, grid.model_options(entry), known):
-            if where == path:  # a missing option
-                problem += _of_same_name(model, nested)
-            elif where[2] in nested:
-                where = (*path, grid.OPTIONS, *where[2:])
-                if problem.startswith("unknown key"):
-                    problem = f"unknown key; {choices(where[3], model.options or ())}"
-            elif problem.startswith("unknown key"):
-                problem += _of_optimizer(where[2], entry)
-            yield where, problem
+        yield from _check_model_options(path, entry, model)
     if "import" in entry and "name" in entry:
         yield (*path, "name"), "conflicts with `import`; expected one of them"
     if "patience" in entry and "validation" not in entry:
@@ -255,6 +244,25 @@ def _check_model(path: Keys, label: str, entry: dict[str, Any]) -> Iterator[Prob
         else:
             problem = f"unknown {key} {spelling!r}; {choices(spelling, components)}"
             yield (*path, key, "name"), problem
+
+
+def _check_model_options(path: Keys, entry: dict[str, Any], model: Component) -> Iterator[Problem]:
+    """Check the options of a network, which stand in its entry or, nested, under OPTIONS."""
+    nested, options = entry.get(grid.OPTIONS, {}), grid.model_options(entry)
+    known = [*(model.options or {})]
+    unknown = model.unknown(options)
+    for key in unknown & nested.keys():
+        yield (*path, grid.OPTIONS, key), f"unknown key; {choices(key, known)}"
+    known += [*sorted(grid.HYPERPARAMETERS), grid.OPTIONS, sweeps.SAMPLE]
+    for key in unknown - nested.keys():
+        yield (*path, key), f"unknown key; {choices(key, known)}{_of_optimizer(key, entry)}"
+    fitting = {key: value for key, value in options.items() if key not in unknown}
+    for where, problem in model.problems(path, fitting):
+        inside = where[len(path) :]
+        if not inside:  # an option is missing
+            yield path, problem + _of_same_name(model, nested)
+        else:
+            yield (*path, *([grid.OPTIONS] if inside[0] in nested else []), *inside), problem
 
 
 def _check_lengths(path: Keys, settings: dict[str, Any], component: Component) -> Iterator[Problem]:

@@ -88,6 +88,10 @@ class Component:
         given = {key: value for key, value in options.items() if key not in self.supplied}
         return check(path, given, self.options, self.constants.get("ALLOWED", {}), other_keys)
 
+    def unknown(self, options: Iterable[str]) -> set[str]:
+        """Return those of some options that its signature does not have."""
+        return set() if self.options is None else {*options} - {*self.options} - self.supplied
+
     def load(self) -> Any:
         """Import and return the function or class itself."""
         with users_module(self.module):

@@ -67,7 +67,7 @@ class Record:
         try:
             return cls(*(content.pop(part) for part in PARTS), content)  # type: ignore[call-arg]
         except KeyError as error:
-            raise ValueError(f"{path} has no {error}. Delete it to rebuild it") from None
+            raise ValueError(f"{path} has no {error}") from None
 
     @classmethod
     def content_of(cls, path: str | Path) -> dict[str, Any]:

@@ -60,8 +60,7 @@ class Ledger:
     def _mark(self, stem: str, made_of: str, problem: str | None) -> str | None:
         if problem and problem not in self.told:
             self.told.add(problem)
-            # Without the advice to delete it.
-            self.tell(f"{problem.partition('. Delete')[0]}; rebuilding it")
+            self.tell(f"{problem}; rebuilding it")
         return marks.wanted(stem, digest(made_of), problem is None)
 
     def data(self, run: Run) -> list[str]:
