@@ -131,7 +131,8 @@ def write_predictions(
                 found[name].cast(kind) if name in found.column_names else pa.nulls(len(found), kind)
                 for name, kind in zip(schema.names, schema.types, strict=True)
             ]
-            writer.write_table(pa.table(columns, schema=schema))
+            rows = max(1, metrics.PART * len(found) // max(1, found.nbytes))
+            writer.write_table(pa.table(columns, schema=schema), row_group_size=rows)
 
 
 def with_groups(predictions: pd.DataFrame, datasets: dict[str, storage.Dataset]) -> pd.DataFrame:

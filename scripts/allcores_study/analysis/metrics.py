@@ -122,6 +122,7 @@ class Metric:
 
 
 ACCURACY = Metric.of("accuracy")
+PART = 2**20  # values of predictions that are read or written at a time
 
 
 def of_study(config: dict[str, Any], study: str) -> tuple[Metric, ...]:
@@ -144,8 +145,15 @@ def predictions(run: dict[str, Any], folder: str | Path) -> pd.DataFrame:
         ValueError: the file has changed since it was written.
     """
     import pandas as pd  # only now: the workflow, which needs only names, does without
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
-    frame = pd.read_parquet(io.BytesIO(checked(folder, run, PREDICTIONS)))
+    file = pq.ParquetFile(io.BytesIO(checked(folder, run, PREDICTIONS)))
+    groups = map(file.metadata.row_group, range(file.num_row_groups))
+    values = sum(one.column(place).num_values for one in groups for place in range(one.num_columns))
+    # In parts: Parquet decodes masks to many times their size.
+    rows = max(1, PART * file.metadata.num_rows // max(1, values))
+    frame = pa.Table.from_batches(file.iter_batches(rows), file.schema_arrow).to_pandas()
     if not run["names"] or "confusion" in run:
         return frame
     # Without a type if there is no row, since the run diverged.
