@@ -232,10 +232,12 @@ def test_what_was_opened_is_closed_if_nothing_can_be_forked(monkeypatch):
             run(print)
         gc.collect()
         files = len([*Path("/proc/self/fd").iterdir()])
-        return resource.getrlimit(resource.RLIMIT_NOFILE), files
+        return files, resource.getrlimit(resource.RLIMIT_NOFILE)
 
     before = opened()  # what is opened once, and for good, is open by now
-    assert opened() == before
+    files, limit = opened()
+    assert files <= before[0]  # another test may have left some that are collected now
+    assert limit == before[1]
 
 
 def test_a_full_disk_is_told_in_a_line():
