@@ -193,6 +193,8 @@ def _train_count(facts: Any, folds: Any) -> int:
     """Estimate how many samples a fold, or the first one in time, leaves to train on."""
     if folds == "test":
         return facts.train
+    if facts.own_folds:
+        return facts.train - max(facts.own_folds)
     if facts.times:
         return facts.train - folds * (facts.train // (folds + 1))
     return facts.train * (folds - 1) // folds
@@ -225,7 +227,15 @@ def samples(count: int) -> str:
 
 
 def _check_folds(path: Keys, label: str, facts: Any, folds: int) -> Iterator[Problem]:
-    """Check that each fold has a sample of every class and a group, or a time if ordered."""
+    """Check that each fold has a sample of every class and a group, or a time if ordered.
+
+    Folds that the data bring are taken as they are.
+    """
+    if facts.own_folds:
+        if folds != len(facts.own_folds):
+            own = len(facts.own_folds)
+            yield path, f"found {folds}; {label!r} brings {own} folds of its own; expected {own}"
+        return
     if facts.times:
         if folds >= facts.times:
             yield (

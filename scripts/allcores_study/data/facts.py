@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from allcores_study.data import class_values
 from allcores_study.data.tokens import Vocabulary
 
 if TYPE_CHECKING:
@@ -24,8 +26,11 @@ class Facts:
         task, outputs: what is predicted, and the number of a model's outputs; see Task.
         names: of the classes, labels or numbers; None: there is one number, or they are not known.
         class_counts: number of samples of each class in the training part; None: no classes.
+        class_values: what class_values.restored() makes the user's own classes of; None: there are
+            no classes.
         groups: number of groups in the training part; None: no groups.
         times: number of different times in the training part; None: it has no order.
+        own_folds: number of samples in each fold that the data bring; None: they bring none.
         group_names, columns: as in Samples.
         known_tokens: what Vocabulary.to_json() returns; None: the inputs are not tokens.
         notes: sentences on what may be unintended.
@@ -41,9 +46,11 @@ class Facts:
     class_counts: list[int] | None = None
     groups: int | None = None
     times: int | None = None
+    own_folds: list[int] | None = None
     group_names: list[str] | None = None
     columns: list[dict[str, Any]] | None = None
     known_tokens: dict[str, Any] | None = None
+    class_values: dict[str, Any] | None = None
     notes: tuple[str, ...] = ()
 
     @classmethod
@@ -53,10 +60,14 @@ class Facts:
         Raises:
             ValueError: the targets are no classes.
         """
-        counts = None
+        counts = own = None
+        names = None if samples.names is None else list(map(str, samples.names))
         if samples.task.name == "classification":
             of_training = samples.task.checked(samples.targets)[: samples.train]
             counts = np.bincount(of_training, minlength=samples.task.outputs).tolist()
+            are_numbers = names in (None, samples.task.usual_names)
+            usual = np.arange(samples.task.outputs) if are_numbers else names
+            own = class_values.described(usual if samples.classes is None else samples.classes)
         return cls(
             train=samples.train,
             test=samples.shape[0] - samples.train,
@@ -64,13 +75,17 @@ class Facts:
             dtype=np.dtype(samples.dtype).name,
             task=samples.task.name,
             outputs=samples.task.outputs,
-            names=None if samples.names is None else [str(name) for name in samples.names],
+            names=names,
             class_counts=counts,
             groups=None if samples.groups is None else len(np.unique(samples.groups)),
             times=None if samples.times is None else len(np.unique(samples.times)),
+            own_folds=None
+            if samples.folds is None
+            else np.bincount(samples.folds[samples.folds >= 0]).tolist(),
             group_names=samples.group_names,
             columns=samples.columns,
             known_tokens=None if samples.vocabulary is None else samples.vocabulary.to_json(),
+            class_values=own,
             notes=(*samples.notes, *_notes_on_groups(samples)),
         )
 
@@ -120,11 +135,14 @@ class Facts:
         return not all(map(float.is_integer, numbers)) or len(numbers) > self.train / 4
 
 
-def _notes_on_groups(samples: Samples) -> list[str]:
+def _notes_on_groups(samples: Samples) -> Iterator[str]:
+    if samples.groups is not None and samples.folds is not None:
+        parts = np.unique(np.stack([samples.groups, samples.folds]), axis=1)
+        if split := parts.shape[1] - len(np.unique(samples.groups)):
+            yield f"the folds that the data bring cut groups apart, {split} times"
     if samples.groups is None or samples.task.name != "classification":
-        return []
+        return
     targets = samples.targets[: samples.train]
     pairs = len(np.unique(np.stack([samples.groups, targets]), axis=1).T)
     if pairs == len(np.unique(samples.groups)) == len(np.unique(targets)):
-        return ["the groups are the classes, so no held-out class is trained on"]
-    return []
+        yield "the groups are the classes, so no held-out class is trained on"

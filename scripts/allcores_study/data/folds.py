@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from allcores_study.data.facts import Facts
     from allcores_study.data.storage import Dataset
 
-# In place of a fold: NOWHERE is in no part; FIRST is the earliest part in time, only trained on.
+# In place of a fold: NOWHERE is in no part; FIRST is only trained on, as the earliest part in time.
 NOWHERE, FIRST = -1, -2
 
 
@@ -33,23 +33,29 @@ class Assignable:
             numbers.
         groups: (N,) int64; samples of one group are held out together; None: no groups.
         times: (N,) int64; folds follow each other in time; None: samples have no order.
+        own: (N,) int64, the folds that the data bring, from 0 or FIRST; None: they bring none.
     """
 
     targets: np.ndarray
     groups: np.ndarray | None = None
     times: np.ndarray | None = None
+    own: np.ndarray | None = None
 
     @classmethod
     def of(cls, dataset: Dataset) -> Assignable:
         """Return the Assignable of an opened storage.Dataset."""
-        return cls(dataset.targets[: dataset.facts.train], dataset.groups, dataset.times)
+        targets = dataset.targets[: dataset.facts.train]
+        own = dataset.folds
+        own = None if own is None else np.where(own < 0, FIRST, own)
+        return cls(targets, dataset.groups, dataset.times, own)
 
     @property
     def arrays(self) -> list[np.ndarray]:
-        return [array for array in (self.targets, self.groups, self.times) if array is not None]
+        arrays = (self.targets, self.groups, self.times, self.own)
+        return [array for array in arrays if array is not None]
 
     def part(self, is_chosen: np.ndarray) -> Assignable:
-        """Return the Assignable of some samples.
+        """Return the Assignable of some samples, whose folds are not those that the data bring.
 
         Args:
             is_chosen: (N,) bool.
@@ -60,6 +66,7 @@ class Assignable:
     def folds(self, count: int, seed: int) -> np.ndarray:
         """Return the fold in which each sample is held out: (N,) int64, seeded.
 
+        They are those that the data bring, if they do; `count` is then known to be their number.
         Labels without groups are spread evenly (labels.py). Otherwise scikit-learn assigns the
         folds: StratifiedKFold or StratifiedGroupKFold for classes, KFold or GroupKFold for numbers.
         GroupKFold also takes over where stratifying would leave a fold without a group. Folds in
@@ -68,6 +75,8 @@ class Assignable:
         """
         from sklearn import model_selection
 
+        if self.own is not None:
+            return self.own
         if self.times is not None:
             return self._parts_of_time(count)
         if self._has_labels and self.groups is None:

@@ -1,7 +1,8 @@
 """Datasets on disk: written once, checked whenever they are opened, memory-mapped by every run.
 
 A dataset is a folder with inputs.npy, targets.npy and dataset.json. Images also have
-pixel_sums.npy, samples in groups groups.npy, and samples in order of time times.npy.
+pixel_sums.npy, samples in groups groups.npy, samples in order of time times.npy, and samples with
+folds of their own folds.npy.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from allcores_study.records.identity import Record
 from allcores_study.tasks import base as tasks
 
 if TYPE_CHECKING:
+    import pandas as pd
     from numpy.typing import DTypeLike
 
 
@@ -40,8 +42,12 @@ class Samples:
         groups: (train,) integers, of the training samples; samples of one group are held out
             together; None: no groups.
         group_names: names of the groups by their numbers; None: they have only numbers.
+        classes: the classes as the user's data have them, in the order of their numbers; None: they
+            are their names, or the integers from 0 if these are the names.
         times: (train,) numbers or dates, of the training samples; held-out samples come after those
             that are trained on; None: they have no order.
+        folds: (train,) the fold from 0 in which each training sample is held out, or -1 if it is in
+            none; None: the study assigns folds.
         columns: the features of a table: [{"name": str, "category": the text that it indicates, or
             None for a number}, ...]; None: it is not a table.
         dtype: dtype of the chunks.
@@ -57,11 +63,13 @@ class Samples:
     names: Sequence[Any] | None = None
     groups: np.ndarray | None = None
     times: np.ndarray | None = None
+    folds: np.ndarray | None = None
     columns: list[dict[str, Any]] | None = None
     dtype: DTypeLike = np.uint8
     notes: list[str] = field(default_factory=list)
     vocabulary: Vocabulary | None = None
     group_names: list[str] | None = None
+    classes: pd.Index | None = None
 
 
 @dataclass
@@ -76,6 +84,7 @@ class Dataset:
             None: the inputs are not uint8 images.
         groups: as in Samples, int64.
         times: (train,) int64, of the training samples, from 0 without a gap; None: as in Samples.
+        folds: as in Samples, int64.
         record: the Record in dataset.json.
         facts: the Facts in it.
         unseen: positions of the columns that inputs lack, see seen_by().
@@ -87,6 +96,7 @@ class Dataset:
     pixel_sums: np.ndarray | None
     groups: np.ndarray | None
     times: np.ndarray | None
+    folds: np.ndarray | None
     record: Record
     facts: Facts
     unseen: tuple[int, ...] = ()
@@ -176,6 +186,8 @@ def write(
         arrays["groups"] = np.asarray(source.groups, np.int64)
     if source.times is not None:
         arrays["times"] = np.unique(source.times, return_inverse=True)[1].astype(np.int64)
+    if source.folds is not None:
+        arrays["folds"] = np.asarray(source.folds, np.int64)
     file: Any
     parts = {"inputs.npy": folder / "inputs.npy.part"}
     try:
@@ -256,7 +268,7 @@ def open_dataset(folder: str | Path) -> Dataset:
         inputs=np.load(folder / "inputs.npy", mmap_mode="c"),
         **{  # type: ignore[arg-type]
             name: np.load(folder / f"{name}.npy") if f"{name}.npy" in record.files else None
-            for name in ("targets", "pixel_sums", "groups", "times")
+            for name in ("targets", "pixel_sums", "groups", "times", "folds")
         },
         record=record,
         facts=(facts := Facts.from_json(record.content)),

@@ -71,7 +71,6 @@ def read(
         ValueError: there is no such file, it is not CSV or Parquet, or two columns have the same
             name.
     """
-    import pandas as pd
 
     suffix = Path(path).suffix
     if suffix not in READERS or not Path(path).is_file():
@@ -81,9 +80,9 @@ def read(
         _refuse_separators(path)
     try:
         if suffix == ".parquet":
-            return Table(of_frame(pd.read_parquet(path), missing_values))
+            return Table(of_frame(_of_parquet(path), missing_values))
         cells, has_row_names, is_longer = _cells(path, header)
-        missing, numbers = {"", *map(str, missing_values)}, _numbers_in(missing_values)
+        missing, numbers = {"", *map(str, missing_values)}, numbers_in(missing_values)
         frame = cells.copy()
         for name in cells.columns.difference([*verbatim], sort=False):
             column = cells[name]
@@ -97,6 +96,24 @@ def read(
     if header:
         _check_header(path)
     return Table(frame, cells, has_row_names, is_longer)
+
+
+def _of_parquet(path: str | Path) -> pd.DataFrame:
+    """Return the table in a Parquet file, with categories of numbers as they were written."""
+    import pandas as pd
+    import pyarrow.parquet as pq
+
+    frame, written = pd.read_parquet(path), pq.read_schema(path).pandas_metadata or {}
+    for column in written.get("columns", ()):
+        name = column["name"]
+        if (
+            column["pandas_type"] == "categorical"
+            and name in frame
+            and frame[name].dtype != "category"
+        ):
+            ordered = column["metadata"]["ordered"]
+            frame[name] = pd.Categorical(frame[name], ordered=ordered)
+    return frame
 
 
 def _cells(path: str | Path, header: bool) -> tuple[pd.DataFrame, bool, bool]:
@@ -121,7 +138,8 @@ def _cells(path: str | Path, header: bool) -> tuple[pd.DataFrame, bool, bool]:
     return cells.reset_index(drop=True), is_nameless or is_longer, is_longer
 
 
-def _numbers_in(values: Iterable[Any]) -> list[float]:
+def numbers_in(values: Iterable[Any]) -> list[float]:
+    """Return those of some values that are numbers, or texts of numbers."""
     return [float(value) for value in values if _is_number(value)]
 
 
@@ -143,14 +161,20 @@ def of_frame(frame: pd.DataFrame, missing_values: Iterable[Any] = ()) -> pd.Data
     import pandas as pd
 
     frame = frame.rename(columns=str)
-    for name in frame.columns[frame.dtypes == "category"]:
-        frame[name] = frame[name].astype(object).infer_objects()
     for name in frame.columns[frame.dtypes == "object"]:
         if pd.api.types.infer_dtype(frame[name], skipna=True) == "decimal":
             frame[name] = pd.to_numeric(frame[name])
     if missing_values:
-        frame = frame.mask(frame.isin([*missing_values]))
+        numbers, texts = numbers_in(missing_values), [*map(str, missing_values)]
+        frame = frame.mask(frame.isin([*missing_values, *texts, *numbers]))
     return frame.reset_index(drop=True)  # an index is left by filtering rows, or names them
+
+
+def with_texts(features: pd.DataFrame) -> pd.DataFrame:
+    """Return features in which categoricals are columns of texts, whatever their categories are."""
+    categorical = features.columns[features.dtypes == "category"]
+    texts = {name: features[name].map(str, na_action="ignore") for name in categorical}
+    return features.assign(**{name: column.astype(object) for name, column in texts.items()})
 
 
 def _first_row(path: str | Path, skip: int = 0) -> list[str]:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 # If a larger share of a column of texts looks like numbers, it may be meant as numbers.
 MOSTLY = 0.5
+# A larger share of rows that are copies is worth a note: a few coincide by chance.
+MANY_COPIES = 0.02
 SHOWN = 4  # values in a sentence
 # The least different numbers in a column, and the least repeats of a code, that are worth a note.
 DIFFERENT, REPEATED = 10, 3
@@ -62,6 +64,32 @@ def _of(table: Table, features: pd.DataFrame, names: list[str]) -> Iterator[str]
     yield from _repeated_extremes(features)
     for name, values in features.items():
         yield from _row_numbers(name, values)
+
+
+def of_copies(
+    features: pd.DataFrame, targets: np.ndarray, group_of: np.ndarray | None
+) -> list[str]:
+    """Return a note if many rows are copies of others that folds do not keep together.
+
+    Args:
+        targets: (n,) or (n, T).
+        group_of: the group of each row, (n,); None: rows are held out one by one.
+    """
+    import pandas as pd
+
+    if len(features.columns) < 2:  # equal values in a single column say nothing
+        return []
+    answers = pd.DataFrame(targets).add_prefix("\n")  # no column has such a name
+    rows = pd.concat([features, answers], axis=1)
+    if group_of is not None:  # copies in one group are held out together
+        rows = rows[~rows.assign(**{"\n": group_of}).duplicated()]
+    copies = int(rows.duplicated().sum())
+    if copies <= MANY_COPIES * len(rows):
+        return []
+    return [
+        f"{copies:,} of {len(rows):,} rows are copies of others, so that test folds have rows that "
+        "were trained on: remove them, or give copies the same value in a column for `groups`"
+    ]
 
 
 def of_almost_numbers(texts: pd.Series) -> str:
@@ -165,7 +193,8 @@ def _repeated_extreme(values: np.ndarray) -> float | None:
 
 def _row_numbers(name: str, values: pd.Series) -> Iterator[str]:
     """Yield a note on whole numbers that count the rows, differ in each, or are called an id."""
-    if values.dtype.kind not in "iu" or len(values) < DIFFERENT:
+    values = values.dropna()  # beside a gap, whole numbers are floats
+    if values.dtype.kind not in "iuf" or len(values) < DIFFERENT or (values % 1 != 0).any():
         return
     different = values.nunique()
     if different == len(values):

@@ -11,8 +11,10 @@ task:
 
 Your own test set has the same names with the prefix `test_`. With `groups`, (N,) integers, one per
 training sample, samples of one group are held out together; with `times`, (N,) numbers or dates,
-held-out samples come after those that are trained on. In a folder every array is a file, such as
-inputs.npy, which is read in parts.
+held-out samples come after those that are trained on; with `folds`, (N,) integers, a sample is held
+out in that fold, from 0, or in none, -1. `classes` are the classes in the order of their numbers,
+(classes,) texts, numbers or truth values. In a folder every array is a file, such as inputs.npy,
+which is read in parts.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -37,7 +40,8 @@ ALLOWED = {
 }
 PARTS = ("", "test_")
 # Each part needs one of INPUTS; the training samples may have OF_TRAINING.
-INPUTS, OF_TRAINING = ("inputs", "images"), ("groups", "times")
+INPUTS, OF_TRAINING = ("inputs", "images"), ("groups", "times", "folds")
+CLASSES = "classes"
 # The array that holds the answers of each task.
 ANSWER = {
     "classification": "labels",
@@ -77,10 +81,12 @@ def load(
         chunks=(chunk for part in range(len(file.shapes)) for chunk in file.inputs(part)),
         targets=np.concatenate(file.targets),
         task=file.task,
-        names=file.task.usual_names,
+        names=file.task.usual_names if file.classes is None else list(map(str, file.classes)),
+        classes=file.classes,
         train=len(file.targets[0]),
         groups=file.groups,
         times=file.times,
+        folds=file.folds,
         dtype=file.dtype,
         vocabulary=_vocabulary(file, vocabulary) if file.are_tokens else None,
         notes=list(_notes(file)),
@@ -127,7 +133,8 @@ def unused(path: str | Path, names: Iterable[str]) -> list[str]:
     Raises:
         ValueError: one is nearly the name of a used array, or there are both names of inputs.
     """
-    known = [f"{part}{name}" for part in PARTS for name in (*INPUTS, *ANSWERS)] + [*OF_TRAINING]
+    known = [f"{part}{name}" for part in PARTS for name in (*INPUTS, *ANSWERS)]
+    known += [*OF_TRAINING, CLASSES]
     others = [name for name in names if name not in known]
     for name in others:
         if close := difflib.get_close_matches(name, known, n=1, cutoff=0.8):
@@ -145,7 +152,8 @@ class _File:
         task: its Task.
         answer: name of the array with the answers.
         targets: targets of each part.
-        groups, times: of the training samples, or None.
+        groups, times, folds: of the training samples, or None.
+        classes: a pandas.Index, or None.
         unused: names of unused arrays.
         are_tokens: whether the inputs are tokens.
         dtype: dtype of the inputs in the prepared dataset.
@@ -197,8 +205,15 @@ class _File:
                 )
         self.groups = self._of_samples("groups", "iu", "integers")
         self.times = self._of_samples("times", "iufM", "numbers or dates")
-        if self.groups is not None and self.times is not None:
-            raise ValueError(f"{path}: found groups and times; expected one of them")
+        self.folds = self._of_samples("folds", "iu", "integers")
+        for name in ("groups", "folds"):
+            if self.times is not None and name in names:
+                raise ValueError(f"{path}: found {name} and times; expected one of them")
+        if self.folds is not None and not 2 <= len(np.unique(self.folds[self.folds >= 0])) == (
+            self.folds.max() + 1
+        ):
+            raise ValueError(f"{path}: folds must be numbers from 0 without a gap, at least two")
+        self.classes = self._classes()
 
     def inputs(self, part: int) -> Iterator[np.ndarray]:
         """Yield the inputs of a part, converted to dtype, some samples at a time.
@@ -266,6 +281,20 @@ class _File:
                 "(N, C, H, W): images.transpose(0, 3, 1, 2)"
             )
         return shape if len(shape) == 4 else (shape[0], 1, *shape[1:])
+
+    def _classes(self) -> Any:
+        if CLASSES not in self.names:
+            return None
+        import pandas as pd
+
+        found, expected = read_arrays(self.path, CLASSES), self.task.outputs
+        is_right = self.task.name == "classification" and found.shape == (expected,)
+        if not is_right or found.dtype.kind not in "biufU" or len(np.unique(found)) < expected:
+            raise ValueError(
+                f"{self.path}: {CLASSES} must be {expected} different texts, numbers or truth "
+                f"values, for labels from 0 to {expected - 1}; found {found.dtype}, {found.shape}"
+            )
+        return pd.Index(found)
 
     def _of_samples(self, name: str, kinds: str, expected: str) -> np.ndarray | None:
         """Return an array with a value per training sample, or None.

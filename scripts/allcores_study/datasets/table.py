@@ -19,7 +19,7 @@ from allcores_study.datasets import _table_files, _table_notes
 from allcores_study.tasks import base as tasks
 
 if TYPE_CHECKING:
-    from pandas import DataFrame, Series
+    from pandas import DataFrame, Index, Series
 
 ALLOWED = {
     "task": ("classification", "regression", "multilabel"),
@@ -42,6 +42,7 @@ def load(
     drop: Sequence[str] = (),
     groups: str | None = None,
     time: str | None = None,
+    folds: str | None = None,
     missing: str = "error",
     missing_values: Sequence[Any] = (),
     header: bool = True,
@@ -54,6 +55,8 @@ def load(
         groups: a column, not a feature; rows with the same value are held out together.
         time: a column of numbers or dates, not a feature; held-out rows come after those that are
             trained on.
+        folds: a column, not a feature, with the fold in which a row is held out; a row without one,
+            or with a negative number, is held out in none.
         missing: "error", or "mean", which replaces missing numbers.
         missing_values: numbers and texts that stand for a missing value, such as -999.
         header: see _table_files.read().
@@ -66,8 +69,8 @@ def load(
     reading: dict[str, Any] = {"missing_values": missing_values, "header": header}
     read = _table_files.read(path, named=named, **reading)
     frame = read.frame
-    answers, used = answers_of(path, frame, target, task, groups, time, drop)
-    features = frame.drop(columns=list({*used, *drop}))
+    answers, used = answers_of(path, frame, target, task, (groups, time, folds), drop)
+    features = _table_files.with_texts(frame.drop(columns=list({*used, *drop})))
     if frame.empty or features.columns.empty:
         raise ValueError(f"{path}: has {len(frame)} rows and {len(features.columns)} features")
     if missing == "error":
@@ -80,7 +83,10 @@ def load(
         **answers,
         columns=columns,
         dtype=np.float64,
-        notes=_table_notes.of(read, features, named),
+        notes=[
+            *_table_notes.of(read, features, named),
+            *_table_notes.of_copies(features, answers["targets"], answers["groups"]),
+        ],
     )
 
 
@@ -89,14 +95,14 @@ def answers_of(
     frame: DataFrame,
     target: Any,
     task: str,
-    groups: str | None,
-    time: str | None,
+    split_by: tuple[str | None, str | None, str | None],
     drop: Sequence[str] = (),
 ) -> tuple[dict[str, Any], list[str]]:
     """Return the targets and the split of the rows.
 
     Args:
-        target, task, groups, time, drop: as in load().
+        target, task, drop: as in load().
+        split_by: groups, time and folds, as in load().
 
     Returns:
         ({field of Samples: value}, the names of the columns that these are read from)
@@ -104,10 +110,12 @@ def answers_of(
     Raises:
         ValueError: there is no such column, or it cannot be predicted or split by.
     """
-    if groups and time:
-        raise ValueError(f"{path}: found groups and time; expected one of them")
+    groups, time, folds = split_by
+    if time and (groups or folds):
+        other = "groups" if groups else "folds"
+        raise ValueError(f"{path}: found {other} and time; expected one of them")
     targets_named = _targets_named(path, target, task)
-    used = [*targets_named, *(column for column in (groups, time) if column)]
+    used = [*targets_named, *filter(None, split_by)]
     for column in (*used, *drop):
         if not isinstance(column, str):
             raise ValueError(f"{path}: found the column {column!r}; expected a name, in quotes")
@@ -115,25 +123,30 @@ def answers_of(
             found = ", ".join(map(repr, frame.columns))
             hint = _table_files.hint_at_header(frame)
             raise ValueError(f"{path}: has no column {column!r}; found {found}{hint}")
-    refuse_missing(path, frame[used], "remove these rows: the values are needed")
+    needed = frame[[name for name in used if name != folds]]
+    refuse_missing(path, needed, "remove these rows: the values are needed")
+    classes = None
     if task != "classification":
         columns_of_targets = [_target(path, frame[name], task) for name in targets_named]
         names = target if isinstance(target, list) else None
         targets = np.stack(columns_of_targets, axis=1) if names else columns_of_targets[0]
     else:
-        targets, names = _classes(path, frame[target])
+        targets, classes = _classes(path, frame[target])
+        names = list(map(str, classes))
         if len(names) < 2:
             found = f"a single value, {names[0]}" if names else "no value"
             raise ValueError(f"{path}: the column {target} has {found}; expected at least two")
-    group_of, group_names = _classes(path, frame[groups]) if groups else (None, None)
+    group_of, of_groups = _classes(path, frame[groups]) if groups else (None, None)
     return {
         "targets": targets,
+        "classes": classes,
         "task": tasks.named(task, len(names) if names else 1),
         "names": names,
         "train": len(frame),
         "groups": group_of,
-        "group_names": group_names,
+        "group_names": None if of_groups is None else list(map(str, of_groups)),
         "times": _times(path, frame[time]) if time else None,
+        "folds": _folds(path, frame[folds]) if folds else None,
     }, used
 
 
@@ -212,10 +225,14 @@ def encoded(
 
 def _texts(values: Series, known: set[str]) -> Series:
     """Return a column of categories as texts; missing values stay missing."""
-    if known <= {"False", "True"} and values.dtype.kind in "iuf":
-        names = {0: "False", 1: "True"}
-        values = values.map(lambda value: names.get(value, value), na_action="ignore")
-    return values.astype(str).where(values.notna())
+    if values.dtype.kind in "iuf":
+        names = {0: "False", 1: "True"} if known <= {"False", "True"} else {}
+        # Whole numbers beside a gap are floats.
+        return values.map(
+            lambda value: names.get(value, str(int(value) if value == value // 1 else value)),
+            na_action="ignore",
+        ).astype(object)
+    return values.map(str, na_action="ignore").astype(object)
 
 
 def _refuse_unknown(path: str | Path, texts: Series, known: set[str]) -> None:
@@ -246,15 +263,25 @@ def _times(path: str, values: Series) -> np.ndarray:
     return times.to_numpy()
 
 
-def _classes(path: str, values: Series) -> tuple[np.ndarray, list[str]]:
-    """Return (the class number of each row, the names of the classes)."""
+def _classes(path: str, values: Series) -> tuple[np.ndarray, Index]:
+    """Return (the class number of each row, the classes)."""
     import pandas as pd
 
     try:
-        numbers, names = pd.factorize(values, sort=True)
+        numbers, classes = pd.factorize(values, sort=True)
     except TypeError as error:
         raise ValueError(f"{path}: the column {values.name} holds no classes ({error})") from None
-    return numbers, [str(name) for name in names]
+    return numbers, pd.Index(classes)
+
+
+def _folds(path: str, values: Series) -> np.ndarray:
+    """Return the fold of each row, from 0 in the order of the values; -1: none."""
+    if values.dtype.kind in "if":
+        values = values.where(values >= 0)
+    fold_of, found = _classes(path, values)
+    if len(found) < 2:
+        raise ValueError(f"{path}: the column {values.name} has {len(found)} folds; expected two")
+    return fold_of
 
 
 def numbers(path: str | Path, values: Series) -> np.ndarray:

@@ -42,13 +42,14 @@ def load(
     vocabulary: int = 10000,
     groups: str | None = None,
     time: str | None = None,
+    folds: str | None = None,
     header: bool = True,
 ) -> Samples:
     """The texts in the file at path.
 
     Args:
         text: the column of texts.
-        target, task, groups, time: see table.load().
+        target, task, groups, time, folds: see table.load().
         tokens: "words" or "characters".
         longest: the most tokens of a text that are used; what comes after them is cut off.
         vocabulary: the most words that are known.
@@ -65,9 +66,12 @@ def load(
         raise ValueError(
             f"{path}: its rows have one field more than its header: texts with commas need quotes"
         )
-    answers, used = table.answers_of(path, frame, target, task, groups, time, [text])
+    split_by = groups, time, folds
+    answers, used = table.answers_of(path, frame, target, task, split_by, [text])
     if text in used:
-        raise ValueError(f"{path}: the column {text} is both text and target, groups or time")
+        raise ValueError(
+            f"{path}: the column {text} is both text and target, groups, time or folds"
+        )
     table.refuse_missing(path, frame[[text]], "a text can be empty, but not missing")
     texts = of_column(path, frame[text])
     known = Vocabulary.of_texts(texts, tokens, vocabulary)

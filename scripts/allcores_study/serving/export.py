@@ -13,6 +13,7 @@ import torch
 
 from allcores import files
 from allcores_study.data.batches import Batches
+from allcores_study.datasets import _table_files
 
 if TYPE_CHECKING:
     from allcores_study.serving.predictor import Predictor
@@ -50,11 +51,13 @@ def export(predictor: Predictor, path: str | Path) -> Path:
 
 def description(predictor: Predictor) -> str:
     """Return what a user of the file needs to know of the run, as JSON."""
-    names = "classes", "names", "columns", "shape", "dtype"
+    names = "names", "columns", "shape", "dtype"
     known = {name: getattr(predictor, name) for name in names}
+    known["classes"] = predictor.classes_as_json["values"] if predictor.classes_as_json else None
     vocabulary = predictor.vocabulary and predictor.vocabulary.to_json()
     of_run = {"run": predictor.run.path, "task": predictor.task.name}
-    return json.dumps(of_run | known | {"vocabulary": vocabulary})
+    others = {"vocabulary": vocabulary, "missing_values": _missing_numbers(predictor)}
+    return json.dumps(of_run | known | others)
 
 
 def _pt2(predictor: Predictor) -> bytes:
@@ -101,13 +104,23 @@ class _Whole(torch.nn.Module):
         self.model.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         self.task, self.scaling = predictor.task, predictor.scaling
         self.seen, self.source = torch.from_numpy(_seen(predictor)), _source(predictor)
+        self.missing = _missing_numbers(predictor)
+        are_numbers = [column["category"] is None for column in predictor.columns or ()]
+        self.are_numbers = torch.tensor(are_numbers)
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        for code in self.missing:
+            inputs = torch.where((inputs == code) & self.are_numbers, torch.nan, inputs)
         if len(self.seen) < inputs.shape[1]:
             inputs = inputs.index_select(1, self.seen)
         inputs = self.source.scaled(inputs)
         scores = self.model(inputs.clone()).float()  # a copy, which the model may change
         return self.task.answers(self.task.kept(scores), self.scaling)
+
+
+def _missing_numbers(predictor: Predictor) -> list[float]:
+    """Return the numbers that stand for a missing value in the run's table."""
+    return _table_files.numbers_in(predictor.run.dataset.options.get("missing_values", ()))
 
 
 def _seen(predictor: Predictor) -> np.ndarray:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from allcores_study.config.run import Run
+from allcores_study.data import class_values
 from allcores_study.data.batches import Batches
 from allcores_study.data.scaling import Scaling
 from allcores_study.data.tokens import Vocabulary
@@ -27,7 +28,9 @@ class Predictor:
     Attributes:
         run: the Run.
         names: of the outputs; None: there is one.
-        classes: names of the classes; None: it predicts something else.
+        classes: a pandas.Index of the classes, as the training data have them; None: it predicts
+            something else.
+        classes_as_json: the same, see class_values.described().
         shape, dtype: of a sample; images are "uint8", (C, H, W).
         columns: the features of a table, see storage.Samples; None: it is not a table.
         vocabulary: the tokens.Vocabulary that it knows; None: its inputs are not tokens.
@@ -50,13 +53,14 @@ class Predictor:
             ) from None
         if metrics["diverged"]:
             raise ValueError(f"{folder}: the run diverged and has no weights")
-        if "names" not in metrics:
+        if "class_values" not in metrics:
             raise ValueError(f"{folder}: the run was made by another version; train it again")
         self.run = Run.from_json(json.dumps(metrics["settings"]))
         identity = metrics["identity"]
         self.data, self.targets = json.loads(identity["inputs"])["sha256"], identity["targets"]
         self.names, self.columns = metrics["names"], metrics["columns"]
-        self.classes = self.names if metrics["task"] == "classification" else None
+        self.classes_as_json = found = metrics["class_values"]
+        self.classes = None if found is None else class_values.restored(found)
         self.task = tasks.named(metrics["task"], metrics["outputs"])
         self.shape, self.dtype = tuple(metrics["shape"]), metrics["dtype"]
         self.unseen = metrics["unseen_columns"]

@@ -73,9 +73,19 @@ def of(
         for name in frame.columns[frame.columns.map(str).duplicated()]:
             raise ValueError(f"data: has the column {name} twice")
         missing_values = predictor.run.dataset.options.get("missing_values", ())
-        read = _table_files.Table(_table_files.of_frame(frame, missing_values))
+        frame = _table_files.with_texts(_table_files.of_frame(frame, missing_values))
+        read = _table_files.Table(frame)
         return _of_table("data", read, predictor, unknown_as_none, unseen)
     array = np.asarray(data)
+    if predictor.columns and array.ndim == 2 and not isinstance(data, pd.Series):
+        names = list(dict.fromkeys(column["name"] for column in predictor.columns))
+        if array.shape[1] != len(names):
+            raise ValueError(
+                f"data: found {array.shape[1]} columns; the model takes {len(names)}: "
+                f"{', '.join(names)}"
+            )
+        frame = pd.DataFrame(array, columns=names).infer_objects()
+        return of(frame, predictor, unknown_as_none, unseen)
     if array.dtype.kind not in "biuf" or isinstance(data, pd.Series):
         kind = type(data).__name__
         raise ValueError(f"data: found a {kind}; expected a DataFrame, numbers or a path")

@@ -55,6 +55,7 @@ def metrics(
         "task": facts.task,
         "outputs": facts.outputs,
         "names": facts.names,
+        "class_values": facts.class_values,
         "columns": facts.columns,
         **(no_measures if diverged else measures[evaluation.shipped(done)]),
         "shipped_epoch": None if diverged else evaluation.shipped(done) + 1,

@@ -255,6 +255,11 @@ def test_a_group_on_which_the_metric_is_undefined_has_an_empty_cell(monkeypatch)
     assert table.loc[0, "group a"] == 1
     assert np.isnan(table.loc[0, "group b"])
     assert list(module.sentences(table, predictions, facts)) == [], "nothing to compare"
+    other = predictions.assign(group=["a", "a", "b", "c"], sample=range(4, 8))
+    other["true"] = [1, 0, 0, 0]
+    third = pd.concat([predictions, other.assign(group="d")])
+    (said,) = module.sentences(module.table(third, facts), third, facts)
+    assert "on the 2 groups that have one, of 3, averaged" in said
     monkeypatch.setattr(Metric, "measure", _refuse)  # as a user's metric may
     assert module.table(predictions, facts)[["group a", "group b"]].isna().all(axis=None)
     assert module.table(predictions.drop(columns="group"), facts) is None

@@ -56,6 +56,8 @@ def sentences(
             continue
         sizes = _sizes(predictions[predictions["dataset"] == dataset])
         which = f"the {MOST} largest groups" if len(sizes) > MOST else f"the {len(sizes)} groups"
+        if len(means) < min(MOST, len(sizes)):  # the others have samples of one class only
+            which = f"the {len(means)} groups that have one, of {len(sizes)}"
         low, high = (
             f"{facts.metric.text(means[name], 1)} ({name}, {count(sizes[name], 'sample')})"
             for name in (means.idxmin(), means.idxmax())
