@@ -45,6 +45,13 @@ export ALLCORES_CORE_CPUS=$threads
 cores=$((cpus > threads ? cpus / threads : 1))
 memory=${SLURM_MEM_PER_NODE:-$((${SLURM_MEM_PER_CPU:-0} * cpus))}
 
+results=results # where snakemake writes
+for word in "$@"; do
+  case ${before:-} in -d | --directory) results=$word/results ;; esac
+  case $word in --directory=*) results=${word#*=}/results ;; esac
+  before=$word
+done
+
 "$PYTHON" -m snakemake -s "$PLACE/workflow/Snakefile" --cores "$cores" --retries 2 \
   $( ((memory)) && echo --resources mem_mb="$memory") "$@" &
 snakemake=$! requeue=no
@@ -60,8 +67,9 @@ while kill -0 "$snakemake" 2>/dev/null; do # a signal ends the wait, not snakema
 done
 if [ "$requeue" = yes ] && [ "$status" != 0 ]; then
   # A run that has made progress has left a checkpoint or a result, since snakemake wrote that it began.
-  began=$(grep -rl --include=call.json "\"pid\": $snakemake," results || true)
-  if [ -n "$began" ] && [ -n "$(find "${began%/calls/*}" -newer "$began" \( -name metrics.json -o -name latest.allcores -o -name dataset.json \))" ]; then
+  # The folder may be a link, as to a scratch file system.
+  began=$(grep -Rl --include=call.json "\"pid\": $snakemake," "$results" || true)
+  if [ -n "$began" ] && [ -n "$(find -L "${began%/calls/*}" -newer "$began" \( -name metrics.json -o -name latest.allcores -o -name dataset.json \))" ]; then
     scontrol requeue "$SLURM_JOB_ID"
   else
     echo "not queued again: no run made progress in this turn; request more than $SECONDS s and 2 minutes (--time)" >&2

@@ -124,6 +124,9 @@ def test_runs_stop_in_mid_epoch_and_go_on_in_the_next_turn(slurm, tmp_path, why)
     folder = tmp_path / "there"
     # A step takes longer than a program that is not given time would live.
     model = slow_model(folder, seconds=1.5, epochs=1)
+    if why == "time limit":  # the results may be on a scratch file system
+        (tmp_path / "scratch").mkdir()
+        (folder / "results").symlink_to(tmp_path / "scratch")
     allocation = Allocation(slurm, folder, model, models=["mlp"], strategies=["serial"])
     checkpoints = allocation.project.results / "checkpoints"
     wait_for(lambda: list(checkpoints.rglob("trace.allcores")))

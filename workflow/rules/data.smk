@@ -17,6 +17,8 @@ rule prepare_dataset:
         "<results>/logs/prepare_dataset/{dataset}.{made_of}.log",
     conda:
         "../../environment.yml"
+    resources:
+        local_slot=1,
     params:
         command=DATA.prepare_command,
     message:
@@ -34,6 +36,8 @@ rule assign_folds:
         "<results>/logs/assign_folds/{dataset}_{folds}folds_seed{seed}.{made_of}.log",
     conda:
         "../../environment.yml"
+    resources:
+        local_slot=1,
     params:
         command=DATA.assign_command,
     message:

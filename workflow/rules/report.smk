@@ -20,6 +20,8 @@ for JOB in CALL.studies:
         localrule: True
         conda:
             "../../environment.yml"
+        resources:
+            local_slot=1,
         params:
             command=lambda wildcards, output, job=JOB: job.command(AGAIN, output.get("mark")),
         message:

@@ -12,8 +12,9 @@ from pathlib import Path
 SPIN_VARIABLE, SPINS = "GOMP_SPINCOUNT", "2000"
 # Variables that set the size of thread pools; Snakemake sets them all to the rule's threads.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-# Variables in which a batch system gives the number of cores of a job.
-ALLOTMENT_VARIABLES = ("SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE", "LSB_DJOB_NUMPROC")
+# Variables in which a batch system gives the number of cores of a job on this node, or of a process
+# that srun started.
+OF_JOB, OF_TASK = ("SLURM_CPUS_ON_NODE", "LSB_DJOB_NUMPROC"), "SLURM_CPUS_PER_TASK"
 CGROUP = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
 
@@ -24,7 +25,8 @@ def allowed() -> int:
     This is the smallest of its affinity mask, cgroup CPU quota, and SLURM or LSF allotment.
     """
     limits = [len(os.sched_getaffinity(0)), quota()]
-    limits += [int(os.environ[name]) for name in ALLOTMENT_VARIABLES if name in os.environ]
+    names = [*OF_JOB, *([OF_TASK] if "SLURM_STEP_ID" in os.environ else [])]
+    limits += [int(os.environ[name]) for name in names if name in os.environ]
     return max(1, int(min(limits)))
 
 

@@ -95,6 +95,8 @@ class Call:
         self.table = grid.expand(self.config)
         if self.local_cores is not None:
             internals.offer_memory(workflow, memory.free_mb())
+        elif self.is_main:
+            internals.one_local_job_at_a_time(workflow)
 
     def _check(self, cores: int | None) -> None:
         """Stop at findings on the config; cores: that runs share, None if that is not known."""

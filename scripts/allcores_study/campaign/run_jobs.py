@@ -219,4 +219,9 @@ class RunJobs:
         return attempt * (needed + SNAKEMAKE_MB * (self.cores is None))
 
     def minutes(self, wildcards: Wildcards, attempt: int) -> int:
-        return attempt * self.call.estimates.minutes(self._runs(wildcards))
+        """Return the time limit; a repeated job, which resumes, gets at most its partition's."""
+        first = self.call.estimates.minutes(self._runs(wildcards))
+        if attempt == 1:
+            return first
+        longest = internals.longest_minutes(self.call.workflow)
+        return min(attempt * first, max(first, longest or attempt * first))

@@ -75,11 +75,8 @@ def default_text(workflow: Workflow, resource: str) -> str:
 
 
 def local_cores(workflow: Workflow) -> int | None:
-    """Return the number of cores that jobs share; None on a cluster.
-
-    workflow.cores raises there.
-    """
-    return workflow.global_resources["_cores"].value
+    """Return the number of cores that jobs share; None on a cluster, whatever --cores says."""
+    return None if workflow.nodes else workflow.global_resources["_cores"].value
 
 
 def jobs_at_once(workflow: Workflow) -> int | None:
@@ -91,6 +88,11 @@ def offer_memory(workflow: Workflow, megabytes: int) -> None:
     """Also let runs be packed by memory, unless the user gave --resources mem_mb=..."""
     if "mem_mb" not in workflow.global_resources:
         workflow.register_resource("mem_mb", megabytes)
+
+
+def one_local_job_at_a_time(workflow: Workflow) -> None:
+    """Let jobs with the resource `local_slot` take turns: --local-cores does not do that."""
+    workflow.register_resource("local_slot", 1)
 
 
 def forced_rules(workflow: Workflow) -> set[str] | None:
@@ -122,6 +124,15 @@ def slurm_problems(workflow: Workflow, logs: str) -> list[str]:
     import snakemake_executor_plugin_allcores_slurm as plugin
 
     return list(plugin.problems(logs))
+
+
+def longest_minutes(workflow: Workflow) -> int | None:
+    """Return the time limit of the partition that jobs go to; None: there is none, or no SLURM."""
+    if workflow.executor_plugin is None or workflow.executor_plugin.name != "allcores-slurm":
+        return None
+    import snakemake_executor_plugin_allcores_slurm as plugin
+
+    return plugin.longest_minutes(default_text(workflow, "slurm_partition"))
 
 
 def watch_slurm(workflow: Workflow, logs: str, note_state: Callable[[int, bool], object]) -> None:

@@ -36,7 +36,7 @@ UNKNOWN = {"seconds": 0.1, "activation_bytes": 4e6, "weight_bytes": 4e7}
 UNKNOWN_SIZES = Sizes(train=10_000, held_out=1_000)
 
 # Megabytes of a process that imports torch, and of one that is forked from it.
-TORCH_MB, FORKED_MB = 400, 80
+TORCH_MB, FORKED_MB = 440, 80
 # Memory of a worker in multiples of the model: weights, gradients, two averages, messages.
 COPIES = 6
 # Gradients and buffers come on top of the activations kept for the backward pass.

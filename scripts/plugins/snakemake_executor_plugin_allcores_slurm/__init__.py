@@ -14,6 +14,7 @@ project is in use.
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import re
 import shutil
 import subprocess
@@ -117,6 +118,11 @@ class Executor(SlurmExecutor):
     def get_account_arg(self, job: "JobExecutorInterface") -> Iterator[str]:
         """Yield the flag for a job's account; without one, SLURM uses that of the user."""
         return super().get_account_arg(job) if job.resources.get("slurm_account") else iter([""])
+
+    def get_partition_arg(self, job: "JobExecutorInterface") -> str:
+        """Return the flag for a job's partition; without one, SLURM uses its default."""
+        is_named = job.resources.get("slurm_partition") or self._partitions
+        return super().get_partition_arg(job) if is_named else ""
 
     def run_job(self, job: "JobExecutorInterface") -> None:
         """Submit a job, and retry after a pause if that failed for a temporary reason.
@@ -316,6 +322,24 @@ def seconds_remembered() -> int:
 
 
 _remembered: list[int] = []  # what seconds_remembered() returned: asked once
+
+
+@functools.cache
+def longest_minutes(partition: str) -> int | None:
+    """Return the time limit of a partition, "" for the default one; None: none, or unknown."""
+    with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError):
+        for line in _answer("sinfo", "-h", "--format=%P %l").decode().splitlines():
+            name, limit = line.split()
+            if name.rstrip("*") == partition or (name.endswith("*") and not partition):
+                return None if limit == "infinite" else _minutes(limit)
+    return None
+
+
+def _minutes(limit: str) -> int:
+    """Return the minutes of a limit as sinfo writes it: [DAYS-][HOURS:]MINUTES:SECONDS."""
+    days, _, rest = limit.rpartition("-")
+    *hours, minutes, _ = map(int, rest.split(":"))
+    return 1440 * int(days or 0) + 60 * (hours or [0])[0] + minutes
 
 
 def _answer(*command: str) -> bytes:

@@ -134,7 +134,7 @@ def test_neither_more_cores_than_there_are_nor_those_of_a_quota_are_leased(machi
     with monkeypatch.context() as patched:
         patched.setattr(leases.cores, "quota", lambda: everything - 1)
         assert leased(1) is None
-    monkeypatch.setenv("SLURM_CPUS_PER_TASK", str(everything - 1))
+    monkeypatch.setenv("SLURM_CPUS_ON_NODE", str(everything - 1))
     assert leased(1) is None
 
 

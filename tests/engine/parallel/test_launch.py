@@ -297,7 +297,7 @@ def test_core_budget(monkeypatch, tmp_path):
         assert cores.allowed() == budget, (file, text)
 
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(12))
-    for variable in cores.ALLOTMENT_VARIABLES:
+    for variable in (*cores.OF_JOB, cores.OF_TASK):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(cores, "CGROUP", tmp_path)
     monkeypatch.setattr(cores, "MEMBERSHIP", tmp_path / "membership")
@@ -311,7 +311,9 @@ def test_core_budget(monkeypatch, tmp_path):
     limited(12, "cpu/cpu.cfs_quota_us", "-1\n")
     limited(12, "cpu/cpu.cfs_period_us", "100000\n")
     limited(8, "cpu/cpu.cfs_quota_us", "800000\n")
-    monkeypatch.setenv("SLURM_CPUS_PER_TASK", "4")
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", "4")  # sbatch -n 2: a script has all tasks' cores
+    limited(8)
+    monkeypatch.setenv("SLURM_STEP_ID", "0")
     limited(4)
     monkeypatch.setenv("LSB_DJOB_NUMPROC", "3")
     limited(3)

@@ -218,6 +218,26 @@ def with_squeue(folder, monkeypatch, *rows):
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
 
 
+@pytest.mark.parametrize(
+    ("partition", "minutes"), [("", 90), ("short", 5), ("long", 2 * 1440 + 60), ("any", None)]
+)
+def test_the_time_limit_of_a_partition_is_asked_once(tmp_path, monkeypatch, partition, minutes):
+    program = tmp_path / "sinfo"
+    lines = r"main* 1:30:00\nshort 5:00\nlong 2-01:00:00\nany infinite\n"
+    program.write_text(f"#!/bin/sh\necho asked >> {tmp_path}/asked\nprintf '{lines}'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    plugin.longest_minutes.cache_clear()
+    assert plugin.longest_minutes(partition) == plugin.longest_minutes(partition) == minutes
+    assert (tmp_path / "asked").read_text() == "asked\n"
+
+
+def test_without_a_partition_slurm_is_not_asked_for_one():
+    executor, job = Executor(), SimpleNamespace(resources={})
+    executor._partitions = None
+    assert executor.get_partition_arg(job) == ""
+
+
 def test_jobs_are_read_as_squeue_writes_them(tmp_path, monkeypatch):
     reason, log = "(Nodes required for job are DOWN)", "/home/Jos\u00e9/\u6570\u636e/logs/7.log"
     with_squeue(
