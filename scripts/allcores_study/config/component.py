@@ -10,10 +10,11 @@ import contextlib
 import dataclasses
 import functools
 import importlib
+import pkgutil
 import sys
 import sysconfig
 from dataclasses import dataclass
-from importlib.machinery import PathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,6 @@ from allcores_study.programs import PROGRAMS, users_module
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from importlib.machinery import ModuleSpec
     from typing import TypeVar
 
     from allcores_study.yaml_files import Keys, Problem
@@ -199,14 +199,15 @@ def source_of(module: str) -> Path | None:
     importlib.invalidate_caches()
     name = ""
     spec: ModuleSpec | None = None
+    places: Sequence[str] | None = None
     for part in module.split("."):
         name = f"{name}.{part}" if name else part
-        places = spec.submodule_search_locations if spec else None
         if spec and places is None:
             return None
         spec = _spec(name, places)
         if spec is None:
             return None
+        places = spec.submodule_search_locations
     file = Path(spec.origin) if spec.has_location else None  # type: ignore[union-attr, arg-type]
     is_source = file is not None and file.suffix == ".py" and file.is_file()
     # Our programs are in a folder of sys.path but are not modules.
@@ -214,10 +215,26 @@ def source_of(module: str) -> Path | None:
 
 
 def _spec(name: str, places: Sequence[str] | None) -> ModuleSpec | None:
-    """Return the ModuleSpec of a module from the finders that `import` asks; None: it has none."""
-    # The finder for sys.path comes first: others may do more than look.
+    """Return the ModuleSpec of a module from the finders that `import` asks; None: it has none.
+
+    Args:
+        places: of its package; None: sys.path.
+    """
+    # What is on the path comes first: other finders may do more than look. PathFinder itself cannot
+    # look into a folder without __init__.py inside a package that is not imported.
+    folders: list[str] = []
+    for place in sys.path if places is None else places:
+        importer = pkgutil.get_importer(place or str(Path.cwd()))
+        spec = importer and importer.find_spec(name)
+        if spec and spec.loader:
+            return spec
+        folders += (spec and spec.submodule_search_locations) or []
+    if folders:
+        spec = ModuleSpec(name, None, is_package=True)
+        spec.submodule_search_locations = folders
+        return spec
     finder: Any
-    for finder in (PathFinder, *sys.meta_path):
+    for finder in sys.meta_path:
         if spec := finder.find_spec(name, places):
             return spec
     return None

@@ -224,3 +224,13 @@ def test_a_loss_that_keeps_something_is_refused_and_a_sum_is_taken_by_one_worker
         said = trials.answer(run, facts.shape, task_of(facts), [RUN.strategy])
         assert (problem is None) == (said["problem"] is None), said
         assert problem is None or problem in said["problem"]
+
+
+def test_a_module_is_found_below_folders_without_init(tmp_path, monkeypatch):
+    place = tmp_path / "mine" / "parts" / "deep"
+    place.mkdir(parents=True)
+    (place / "net.py").write_text("class Net:\n    pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert component.source_of("mine.parts.deep.net") == place / "net.py"
+    assert component.source_of("mine.parts") is None
+    assert component.source_of("mine.nothing.net") is None
