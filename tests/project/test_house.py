@@ -42,7 +42,9 @@ OF_STUDY = {
     "campaign": {
         *{"config", "records", "data", "planning", "training", "analysis", "watching", "serving"},
     },
-    "interactive": {"config", "records", "datasets", "planning", "analysis", "watching", "serving"},
+    "interactive": {
+        *("config", "records", "data", "datasets", "planning", "analysis", "watching", "serving"),
+    },
 }
 # Folder of the study -> those of the engine that it may import from; nobody imports a strategy.
 OF_STUDY_IN_ENGINE = {

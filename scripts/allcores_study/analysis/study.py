@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 # The file that records what the others were made of.
 MADE = "made.json"
 VERDICT = "verdict.txt"  # a sentence per line, the answer first
+CHECK = "Please check: "  # how sentences on what may be unintended in the data begin
 FINAL_FILES = (METRICS, WEIGHTS)  # of each final model
 # Prefix for the CSVs of the study that this one is compared with.
 OTHER = "against_"
@@ -246,7 +247,11 @@ class Study:
         names = {*self._names, *products}
         if (earlier := self._record()) is not None:
             for name in earlier.files.keys() - names:
-                Path(self.place, name).unlink(missing_ok=True)
+                file = Path(self.place, name)
+                file.unlink(missing_ok=True)
+                for folder in file.relative_to(self.place).parents[:-1]:
+                    with contextlib.suppress(OSError):  # not empty
+                        Path(self.place, folder).rmdir()
         digests = {name: sha256(Path(self.place, name)) for name in sorted(names)}
         Record(made_of, digests, fingerprint.loaded()).write(f"{self.place}/{MADE}")
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from allcores_study.analysis import comparison, products, style, tidy
+from allcores_study.analysis.study import CHECK
 from allcores_study.analysis.tables import sweep
 from allcores_study.analysis.tables.models import BEST, MISSING, NOT_RANKED, UNDEFINED
 from allcores_study.analysis.wording import (
@@ -148,7 +149,7 @@ def sentences(
     found = {*frames["models_table"]["finding"]}
     lines = [
         *lead(frames, facts),
-        *(f"Please check: {note}." for note in notes),
+        *(f"{CHECK}{note}." for note in notes),
         *([OPTIMISTIC] if BEST in found and not found <= {BEST, *LEFT_OUT} else []),
         *of_conditions(frames["runs"], "speed_table" in frames),
     ]

@@ -26,7 +26,7 @@ from allcores_study.analysis import (
     wording,
 )
 from allcores_study.analysis.selection import SWEPT_COLUMN
-from allcores_study.analysis.study import VERDICT
+from allcores_study.analysis.study import CHECK, VERDICT
 
 if TYPE_CHECKING:
     from allcores_study.analysis.products import StudyFacts
@@ -130,6 +130,7 @@ def _write_report(study: Study, frames: dict[str, Any], made: list[str], again: 
     facts = study.facts
     sentences = verdict.sentences(frames, made, facts, study.notes)
     lead = verdict.lead(frames, facts)[:LEAD]
+    notes = [sentence for sentence in sentences if sentence.startswith(CHECK)]
     blocks = _blocks(Path(study.place), frames, made, facts)
     ranks = {name: rank for rank, name in enumerate(products.LEADING)}
     leading = [block for block in blocks if block["name"] in ranks]
@@ -142,7 +143,8 @@ def _write_report(study: Study, frames: dict[str, Any], made: list[str], again: 
         title=facts.study,
         line=methods.line(frames["runs"], study.infos),
         lead=list(map(_in_html, lead)),
-        details=list(map(_in_html, sentences[len(lead) :])),
+        notes=list(map(_in_html, notes)),
+        details=[_in_html(one) for one in sentences[len(lead) :] if one not in notes],
         leading=leading,
         sections=[
             {"name": name, "blocks": [block for block in others if block["section"] == name]}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from allcores.machine import cores
 from allcores_study.config import registry
 from allcores_study.config import settings as config_keys
 from allcores_study.interactive import data_files, settings, workflow
@@ -14,6 +16,17 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
     from torch.utils.data import TensorDataset
+
+# Arguments of scikit-learn's functions and keys of a config -> what to give instead.
+ELSEWHERE = {
+    "cv": "give `folds`: a number, an array or a splitter",
+    "scoring": "give `metrics`, such as ['roc_auc']; the first one ranks",
+    "n_jobs": "give `cores`; runs share them",
+    "random_state": "give `seeds`, such as [0]; each seed repeats the study",
+    "verbose": "remove it; a bar shows the progress",
+    "datasets": "this call makes one study of one dataset; give `data`",
+    "studies": "this call makes one study of one dataset; give `data`",
+}
 
 Data: TypeAlias = "pd.DataFrame | tuple[Any, Any] | TensorDataset | str"
 
@@ -26,8 +39,9 @@ def cross_validate(
     target: str | list[str] | None = None,
     groups: str | np.ndarray | None = None,
     dataset: Mapping[str, Any] | None = None,
-    folds: int | str = 5,
+    folds: Any = 5,
     cores: int | str = "all",
+    profile: str | None = None,
     **keys: Any,
 ) -> Result:
     """Cross-validate models on all cores, and return the results.
@@ -49,18 +63,21 @@ def cross_validate(
         cross_validate("digits", {"lenet": dict(batch_size=64, epochs=5, ...)}, name="first")
 
     Args:
-        data: a DataFrame; (inputs, answers) as arrays or tensors, (n, ...) each; a TensorDataset of
-            two tensors; or the name of a built-in dataset. uint8 arrays are images.
+        data: a DataFrame; (inputs, answers) as arrays, tensors or a DataFrame and its answers, (n,
+            ...) each; a TensorDataset of two tensors; or the name of a built-in dataset. uint8
+            arrays are images.
         models: label -> the keys of a model's entry in a config, in which `name` may be a class or
             function that Python can import; or only that class or function, trained with
             settings.USUAL; or an estimator with scikit-learn's interface.
         name: of the study, its files and its results.
         target: the column of a DataFrame to predict, or several for regression and multilabel.
-        groups: a column of the DataFrame or, for arrays, an array (n,) of integers; samples of one
-            group are held out together.
+        groups: a column of the DataFrame, or an array (n,); samples of one group are held out
+            together.
         dataset: other keys of the dataset's entry, such as dict(task="regression").
-        folds: number of folds, or "test" for the dataset's own test set.
+        folds: number of folds; "test" for the dataset's own test set; an array (n,) of the fold of
+            each sample, negative for none; or a splitter of sklearn.model_selection.
         cores: number of cores to use, or "all".
+        profile: in place of cores: a profile of Snakemake that starts the runs, such as "slurm".
         keys: other keys of a study, such as `select`, `seeds` and `metrics`, or of a config, such
             as `precision`; `schedules` and `strategies` may be dicts of entries.
 
@@ -70,28 +87,32 @@ def cross_validate(
     """
     file = workflow.file_of(name)
     label = data if isinstance(data, str) else name
-    config: dict[str, Any] = {"models": settings.entries("models", models)}
-    study: dict[str, Any] = {"datasets": [label], "folds": settings.plain("folds", folds)}
-    study["models"] = list(models)
+    config: dict[str, Any] = {}
+    study: dict[str, Any] = {"datasets": [label], "folds": None, "models": []}
     for key, value in keys.items():
-        if key in ("datasets", "studies"):
-            raise ValueError(f"{key}: this call makes one study of one dataset; give `data`")
+        if key in ELSEWHERE:
+            raise ValueError(f"{key}: {ELSEWHERE[key]}")
         if key in ("schedules", "strategies"):
             if isinstance(value, Mapping):
                 config[key] = settings.entries(key, value)
             study[key] = settings.plain(key, [value] if isinstance(value, str) else [*value])
+        elif key == "metrics":
+            study[key] = settings.names(key, [value] if isinstance(value, str) else value)
         elif key in config_keys.Config.model_fields:
             config[key] = settings.plain(key, value)
         else:
             study[key] = settings.plain(key, value)
-    if "final" not in keys and workflow.has_final(file, name):
-        study["final"] = True  # Result.fit() asked for it
     options = settings.mapping("dataset", {} if dataset is None else dataset)
-    entry = data_files.entry(file, data, target, groups, options)
-    datasets = {} if entry is None else {"datasets": {label: entry}}
-    workflow.write(file, datasets | config | {"studies": {name: study}})
-    workflow.run(file, cores, label)
-    return Result(name)
+    with workflow.alone(file):
+        if "final" not in keys and workflow.has_final(file, name):
+            study["final"] = True  # Result.fit() asked for it
+        config["models"] = settings.models(models, partial(data_files.estimator, file))
+        study["models"] = [*config["models"]]
+        entry, study["folds"] = data_files.entry(file, data, target, groups, folds, options)
+        datasets = {} if entry is None else {"datasets": {label: entry}}
+        workflow.write(file, datasets | config | {"studies": {name: study}})
+        workflow.run(file, cores, label, profile)
+        return Result(name)
 
 
 def compare_strategies(
@@ -111,13 +132,32 @@ def compare_strategies(
         model: as a value of `models` in cross_validate().
         data, name: as in cross_validate().
         workers: numbers of processes.
-        strategies: labels, or label -> entry; None: all built-in strategies.
+        strategies: labels, or label -> entry; None: the built-in strategies that these workers, and
+            the servers of some, have cores for. A line says which are left out.
         keys: as in cross_validate(); `folds` is 2 unless given.
 
     Raises:
         ValueError, workflow.StudyError: see cross_validate().
     """
-    strategies = list(registry.strategies()) if strategies is None else strategies
+    if strategies is None:
+        strategies = _fitting(max(workers), keys.get("cores", "all"))
     usual = {"folds": 2, "exclusive": True}
     keys = usual | {"strategies": strategies, "workers": list(workers)} | keys
     return cross_validate(data, {"model": model}, name=name, **keys)
+
+
+def _fitting(workers: int, available: int | str) -> list[str]:
+    """Return the built-in strategies that need no device and no more than the available cores."""
+    count = cores.allowed() if available == "all" else int(available)
+    fitting, left_out = [], []
+    for name, found in registry.strategies().items():
+        needed = workers + (found.options or {}).get("servers", 0)
+        if found.constants.get("reference"):
+            left_out.append(f"{name} (needs a device)")
+        elif needed > count and not found.constants.get("one_worker"):
+            left_out.append(f"{name} ({needed} cores)")
+        else:
+            fitting.append(name)
+    if left_out:
+        print(f"left out: {', '.join(left_out)}; to have them, list them under `strategies`")
+    return fitting

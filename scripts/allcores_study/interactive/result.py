@@ -10,8 +10,10 @@ import pandas as pd
 
 from allcores_study import yaml_files
 from allcores_study.analysis import tidy
-from allcores_study.analysis.study import VERDICT
+from allcores_study.analysis.study import CHECK, MADE, VERDICT
+from allcores_study.data import class_values
 from allcores_study.interactive import workflow
+from allcores_study.records.identity import Record
 from allcores_study.serving.model import Model
 
 if TYPE_CHECKING:
@@ -38,11 +40,31 @@ class Result:
         self.name, self.config_file = name, Path(f"{name}.yaml").absolute()
         self.results = Path(workflow.results_of(self.config_file).path).absolute()
         self.folder = self.results / "studies" / name
+        self._made = self._read_made()
+
+    def _read_made(self) -> bytes:
+        try:
+            return (self.folder / MADE).read_bytes()
+        except OSError as error:
+            raise ValueError(f"{self.name} has no results in {self.results}: {error}") from None
+
+    def _file(self, name: str) -> Path:
+        """Return a file of the study.
+
+        Raises:
+            ValueError: a later call of this name has written other results.
+        """
+        if self._read_made() != self._made:
+            raise ValueError(
+                f"these results of {self.name} were replaced by a later call of that name; "
+                f"Result({self.name!r}) has the new ones"
+            )
+        return self.folder / name
 
     @property
     def sentences(self) -> list[str]:
         """The answer, and what else the report says in words."""
-        return (self.folder / VERDICT).read_text().splitlines()
+        return self._file(VERDICT).read_text().splitlines()
 
     @property
     def answer(self) -> str:
@@ -50,9 +72,14 @@ class Result:
         return self.sentences[0] if self.sentences else f"{self.name}: nothing to compare"
 
     @property
+    def notes(self) -> list[str]:
+        """The sentences on what may be unintended in the data."""
+        return [sentence for sentence in self.sentences if sentence.startswith(CHECK)]
+
+    @property
     def tables(self) -> dict[str, pd.DataFrame]:
         """Name -> table, as the report has them; scores in 0..1, times in seconds."""
-        files = sorted(self.folder.glob("*_table.csv"))
+        files = sorted(self._file("").glob("*_table.csv"))
         frames = {file.stem.removesuffix("_table"): tidy.read(file) for file in files}
         return {name: frame for name, frame in frames.items() if len(frame)}
 
@@ -66,18 +93,29 @@ class Result:
     @property
     def runs(self) -> pd.DataFrame:
         """A row per fold, model, schedule, strategy and seed, with scores, times and costs."""
-        return tidy.read(self.folder / "runs.csv")
+        return tidy.read(self._file("runs.csv"))
 
     @property
     def predictions(self) -> pd.DataFrame:
-        """A row per run and sample of its test fold: what was predicted, and what is true."""
-        return pd.read_parquet(self.folder / "predictions.parquet")
+        """A row per run and sample of its test fold: what was predicted, and what is true.
+
+        Of classes, `true` and `predicted` are their numbers; `true_class` and `predicted_class` are
+        what the data have.
+        """
+        frame = pd.read_parquet(self._file("predictions.parquet"))
+        label = yaml_files.read(self.config_file)["studies"][self.name]["datasets"][0]
+        known = Record.content_of(f"{self.results}/data/{label}/dataset.json")["class_values"]
+        if known is None:
+            return frame
+        classes = class_values.restored(known)
+        found = {f"{name}_class": classes.take(frame[name]) for name in ("true", "predicted")}
+        return frame.assign(**found)
 
     @property
     def figures(self) -> list[str]:
         """The names that figure() takes."""
         return sorted(
-            file.stem.removesuffix("_figure") for file in self.folder.glob("*_figure.png")
+            file.stem.removesuffix("_figure") for file in self._file("").glob("*_figure.png")
         )
 
     def figure(self, name: str) -> Image:
@@ -90,7 +128,7 @@ class Result:
 
         if name not in self.figures:
             raise ValueError(f"no figure {name!r}; found {', '.join(self.figures)}")
-        return Image.open(self.folder / f"{name}_figure.png")
+        return Image.open(self._file(f"{name}_figure.png"))
 
     @property
     def report(self) -> Path:
@@ -103,7 +141,7 @@ class Result:
         Args:
             label: of the model; None: of any.
         """
-        return Model.of(self.folder, label)
+        return Model.of(self._file(""), label)
 
     def fit(self, label: str | None = None, cores: int | str = "all") -> Model:
         """Train each model once on all samples, as `final=True` does, and return one; see model().
@@ -121,9 +159,10 @@ class Result:
         config = yaml_files.read(file)
         study = config["studies"][self.name]
         study["final"] = True
-        workflow.write(file, config)
-        workflow.run(file, cores, study["datasets"][0])
-        return self.model(label)
+        with workflow.alone(file):
+            workflow.write(file, config)
+            workflow.run(file, cores, study["datasets"][0])
+        return Result(self.name).model(label)
 
     @property
     def _shown(self) -> pd.DataFrame:
@@ -133,11 +172,15 @@ class Result:
         return table.drop(columns=same if len(table) > 1 else [])
 
     def __repr__(self) -> str:
+        said = "\n".join([self.answer, *self.notes])
         table = self._shown.to_string(index=False, na_rep="", float_format=SHORT)
-        return f"{self.answer}\n\n{table}\n\nReport: {self.report}"
+        command = f"{workflow.command()} --configfile {self.config_file.name}"
+        files = f"Report: {self.report}\nIn a terminal, `{command}` continues the study."
+        return f"{said}\n\n{table}\n\n{files}"
 
     def _repr_html_(self) -> str:
         drawn = next((name for name in DRAWING if name in self.figures), None)
-        svg = (self.folder / f"{drawn}_figure.svg").read_text() if drawn else ""
+        svg = self._file(f"{drawn}_figure.svg").read_text() if drawn else ""
         table = self._shown.to_html(index=False, na_rep="", float_format=SHORT)
-        return f"<p>{escape(self.answer)}</p>{svg[svg.find('<svg') :]}{table}"
+        said = "".join(f"<p>{escape(sentence)}</p>" for sentence in (self.answer, *self.notes))
+        return f"{said}{svg[svg.find('<svg') :]}{table}"

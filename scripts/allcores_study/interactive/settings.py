@@ -5,37 +5,61 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from allcores.files import sha256_of
+from allcores_study.interactive import pickled
+
 LISTS = list | tuple | range | np.ndarray | pd.Index
 # Parameters of estimators that the study sets, by its cores and seeds.
 OF_STUDY = ("n_jobs", "random_state")
-BY_FUNCTION = (
-    "write a function that returns the estimator, in a file that says IS_ESTIMATOR = True, and "
-    "give that function"
-)
 # How a network given as a bare class or function is trained; a dict sets everything itself.
 USUAL = {"batch_size": 32, "epochs": 20, "optimizer": {"name": "adam", "lr": 0.001}}
 
 
 def entries(section: str, given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the entries of a section of a config, such as `models`.
-
-    Args:
-        given: label -> the entry as a dict whose `name` may be a class or function; or only that
-            class or function, which is then trained with USUAL; or an estimator.
+    """Return the entries of a section of a config, such as `schedules`.
 
     Raises:
         ValueError: a value cannot be written into a config.
     """
     if not isinstance(given, Mapping):
         raise ValueError(f"{section}: found a {type(given).__name__}; expected {{label: entry}}")
-    of = _entry if section == "models" else mapping
-    return {label: of(f"{section}.{label}", value) for label, value in given.items()}
+    return {label: mapping(f"{section}.{label}", value) for label, value in given.items()}
+
+
+def models(
+    given: Mapping[str, Any], keep: Callable[[str, bytes], Path]
+) -> dict[str, dict[str, Any]]:
+    """Return the section `models` of a config.
+
+    Args:
+        given: label -> the entry as a dict whose `name` may be a class or function; or only that
+            class or function, which is then trained with USUAL; or an estimator.
+        keep: writes the pickled estimator of a label to a file, and returns its path.
+
+    Raises:
+        ValueError: a value cannot be written into a config.
+    """
+    if not isinstance(given, Mapping):
+        raise ValueError(f"models: found a {type(given).__name__}; expected {{label: entry}}")
+    found = {}
+    for label, value in given.items():
+        place = f"models.{label}"
+        try:
+            found[label] = _entry(place, value)
+        except ValueError:
+            if inspect.isclass(value) or not hasattr(value, "get_params"):
+                raise
+            content = pickled.content_of(place, value)
+            file = str(keep(label, content))
+            found[label] = {"import": pickled.FUNCTION, "file": file, "sha256": sha256_of(content)}
+    return found
 
 
 def mapping(place: str, given: Any) -> dict[str, Any]:
@@ -47,6 +71,15 @@ def mapping(place: str, given: Any) -> dict[str, Any]:
     if not isinstance(given, Mapping):
         raise ValueError(f"{place}: found a {type(given).__name__}; expected a dict of settings")
     return plain(place, given)
+
+
+def names(place: str, given: Any) -> list[str]:
+    """Return names of metrics; a function is named by its import path."""
+    are_functions = [callable(one) for one in given]
+    return [
+        import_path(f"{place}[{number}]", one) if is_function else plain(f"{place}[{number}]", one)
+        for number, (one, is_function) in enumerate(zip(given, are_functions, strict=True))
+    ]
 
 
 def _entry(place: str, given: Any) -> dict[str, Any]:
@@ -80,10 +113,7 @@ def _of_estimator(place: str, estimator: Any) -> dict[str, Any]:
     }
     for name, value in chosen.items():
         if isinstance(value, LISTS) and not isinstance(usual.get(name), LISTS):
-            raise ValueError(
-                f"{place}.{name}: found a {type(value).__name__}, which a config takes for a "
-                f"sweep; {BY_FUNCTION}"
-            )
+            raise ValueError(f"{place}.{name}: a config takes a list for a sweep")
     values = {name: plain(f"{place}.{name}", value) for name, value in chosen.items()}
     return {"import": import_path(place, kind), **values}
 
@@ -107,7 +137,7 @@ def plain(place: str, value: Any) -> Any:
         return {"import": import_path(place, value)}
     raise ValueError(
         f"{place}: found a {type(value).__name__}, which a config cannot hold; expected numbers, "
-        f"texts, lists and dicts. For an estimator with such parts, {BY_FUNCTION}"
+        "texts, lists and dicts"
     )
 
 

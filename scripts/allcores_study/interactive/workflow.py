@@ -5,16 +5,20 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import platform
 import re
 import signal
 import subprocess
 import sys
+import time
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from allcores import files
 from allcores.files import write_text
 from allcores.machine import cores, lifetime
 from allcores_study import programs, yaml_files
@@ -30,6 +34,7 @@ BAR = "{desc}: {n_fmt} of {total_fmt} runs |{bar}| {elapsed}{postfix}"
 PROGRESS = re.compile(
     f"([0-9]+) {DONE}, ([0-9]+) {RUNNING}, ([0-9]+) {FAILED}, ([0-9]+) {WAITING}(.*)"
 )
+LOG_EVERY = 60.0  # seconds between lines of the bar in a file
 LAST_LINES = 25  # of what Snakemake printed, in the error of a study that failed
 
 
@@ -54,6 +59,29 @@ def file_of(name: str) -> Path:
     return file
 
 
+@contextlib.contextmanager
+def alone(file: Path) -> Iterator[None]:
+    """Keep other calls from Python of the same name out.
+
+    Raises:
+        ValueError: one is running.
+    """
+    lock = Path(results_of(file).call_file("python"))
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("a+") as held:
+        try:
+            files.hold(held, wait=False)
+        except BlockingIOError:
+            raise ValueError(
+                f"name: another call of {file.stem} is running ({lock.read_text()}); wait until "
+                "it has ended, or choose another name"
+            ) from None
+        held.truncate(0)
+        held.write(f"process {os.getpid()} on {platform.node()}")
+        held.flush()
+        yield
+
+
 def has_final(file: Path, study: str) -> bool:
     """Return whether an earlier call made final models of a study of a file, if there is one."""
     config = yaml_files.read(file) if file.exists() else {}
@@ -66,7 +94,7 @@ def write(file: Path, config: dict[str, Any]) -> None:
     write_text(file, HEADER + text)
 
 
-def run(file: Path, wanted_cores: int | str, data: str) -> None:
+def run(file: Path, wanted_cores: int | str, data: str, profile: str | None = None) -> None:
     """Train what is missing of a config in the working directory, and make its tables.
 
     Ctrl-C stops the runs as it does in a terminal: they save and can be resumed.
@@ -74,6 +102,7 @@ def run(file: Path, wanted_cores: int | str, data: str) -> None:
     Args:
         wanted_cores: number of cores, or "all".
         data: label of the dataset, for messages.
+        profile: name or folder of a profile of Snakemake, which decides how runs are started.
 
     Raises:
         ValueError: the config cannot be run; a line per argument that is wrong.
@@ -82,8 +111,8 @@ def run(file: Path, wanted_cores: int | str, data: str) -> None:
     if wanted_cores != "all" and (type(wanted_cores) is not int or wanted_cores < 1):
         raise ValueError(f"cores: found {wanted_cores!r}; expected a number from 1, or 'all'")
     count = cores.allowed() if wanted_cores == "all" else wanted_cores
-    snakefile = programs.PROJECT / "workflow" / "Snakefile"
-    flags = ["-s", str(snakefile), "--cores", str(count), "--configfile", str(file)]
+    flags = ["-s", str(programs.PROJECT / "workflow" / "Snakefile"), "--configfile", str(file)]
+    flags += ["--profile", _profile(profile)] if profile else ["--cores", str(count)]
     # A class beside a script is importable for it, wherever it is started.
     paths = [sys.path[0], *filter(None, [os.environ.get("PYTHONPATH")])]
     process = subprocess.Popen(
@@ -109,12 +138,27 @@ def run(file: Path, wanted_cores: int | str, data: str) -> None:
         raise _error(file.stem, data, printed)
 
 
+def _profile(name: str) -> str:
+    """Return the folder of a profile.
+
+    Raises:
+        ValueError: there is none of this name.
+    """
+    places = [Path(name), programs.PROJECT / "profiles" / name]
+    for place in places:
+        if (place / "config.yaml").is_file():
+            return str(place)
+    raise ValueError(f"profile: found no {name} with a config.yaml; tried {places[0]}, {places[1]}")
+
+
 def _show_progress(process: subprocess.Popen[str], name: str) -> list[str]:
     """Show a bar of the runs until the process ends, and return the other lines that it printed."""
     with warnings.catch_warnings():  # in a notebook without ipywidgets, tqdm asks for them
         warnings.simplefilter("ignore")
         from tqdm.auto import tqdm
-    bar, printed = None, []
+    bar, printed, shown = None, [], 0.0
+    # In a file, such as the log of a job, each look at the bar is a line.
+    pause = 0.0 if sys.stderr.isatty() or "ipykernel" in sys.modules else LOG_EVERY
     assert process.stdout is not None
     for line in process.stdout:
         found = PROGRESS.match(line)
@@ -124,10 +168,20 @@ def _show_progress(process: subprocess.Popen[str], name: str) -> list[str]:
         done, *others = map(int, found.groups()[:4])
         bar = bar or tqdm(total=0, desc=name, bar_format=BAR)
         bar.total, bar.n = done + sum(others), done
-        bar.set_postfix_str(found[5].strip("; \n"))
+        if time.monotonic() - shown >= pause:
+            shown = time.monotonic()
+            bar.set_postfix_str(found[5].strip("; \n"))
     if bar is not None:
         bar.close()
     return printed
+
+
+def command() -> str:
+    """Return what runs the workflow from a terminal; a config follows."""
+    if programs.INSTALLED.is_dir():
+        return "allcores run"
+    program = Path(sys.executable).with_name("snakemake")
+    return f"{program} -s {programs.PROJECT}/workflow/Snakefile --cores all"
 
 
 def results_of(file: Path) -> ResultsFolder:

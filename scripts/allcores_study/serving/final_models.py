@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
 def write(study: Study) -> None:
     """Copy the final models of a study beside its report, and list them with what to expect.
 
-    Those of an earlier config are deleted.
-
     Raises:
         ValueError: a result is damaged.
         OSError: a file cannot be read or written.
@@ -33,8 +30,8 @@ def write(study: Study) -> None:
     from allcores_study.analysis import tidy  # not at the top: snakemake would import pandas
 
     place = Path(study.final_place)
-    shutil.rmtree(place, ignore_errors=True)
     if not study.final_runs:
+        (place / Path(FINAL_MODELS).name).unlink(missing_ok=True)
         return
     runs = tidy.read(study.tidy["runs"])
     listed = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,9 +42,15 @@ class Predictions:
 class Model:
     """A trained model: one run, or several whose predictions are averaged.
 
+    It is an estimator of scikit-learn that is trained already, as sklearn.frozen.FrozenEstimator.
+
     Args:
         predictors: of these runs, which have the same dataset.
         notes: sentences on how they were chosen.
+
+    Attributes:
+        classes_: the classes, as the training data have them; a model of numbers has none.
+        feature_names_in_: the columns of a table; a model of something else has none.
 
     Raises:
         ValueError: they were trained on different data.
@@ -63,6 +68,12 @@ class Model:
                 )
         self.predictors = predictors
         self.notes = notes or []
+        if first.classes is not None:
+            self.classes_ = first.classes.to_numpy()
+        if first.columns:
+            names = dict.fromkeys(column["name"] for column in first.columns)
+            self.feature_names_in_ = np.array([*names], dtype=object)
+            self.n_features_in_ = len(names)
 
     @classmethod
     def of(cls, place: str | Path, label: str | None = None, dataset: str | None = None) -> Model:
@@ -114,9 +125,9 @@ class Model:
             unknown_as_none: whether a category that the training data lack counts as none of them.
 
         Returns:
-            A Series: classes are numbers or truth values if all their names are, else texts. For
-            several numbers or labels, a DataFrame with a column `predicted_NAME` for each; for
-            segmentation, an array of masks.
+            A Series: classes as the training data have them, or numbers. For several numbers or
+            labels, a DataFrame with a column `predicted_NAME` for each; for segmentation, an array
+            of masks.
 
         Raises:
             ValueError: the data do not fit the model.
@@ -125,19 +136,16 @@ class Model:
         for array in predictions.arrays.values():
             return array
         chosen = predictions.table.filter(regex="^predicted")
-        return self._typed(chosen.iloc[:, 0]) if len(chosen.columns) == 1 else chosen
+        if len(chosen.columns) > 1:
+            return chosen
+        predicted, first = chosen.iloc[:, 0], self.predictors[0]
+        if first.classes is None:
+            return predicted
+        numbers = pd.Index(first.names).get_indexer(predicted)
+        return pd.Series(first.classes.take(numbers), predicted.index, name=predicted.name)
 
-    def _typed(self, predicted: pd.Series) -> pd.Series:
-        """Return predicted classes as numbers or truth values if the names of all classes are."""
-        classes = self.predictors[0].classes
-        if classes and set(classes) <= {"False", "True"}:
-            return predicted == "True"
-        if classes and all(re.fullmatch("0|-?[1-9][0-9]*", name) for name in classes):
-            return predicted.astype("int64")
-        return predicted
-
-    def predict_proba(self, data: Any, unknown_as_none: bool = False) -> pd.DataFrame:
-        """Return the probability of each class or label; see predict().
+    def predict_proba(self, data: Any, unknown_as_none: bool = False) -> np.ndarray:
+        """Return the probabilities of classes_, or of labels, (n, classes); see predict().
 
         Raises:
             ValueError: the model predicts no classes, or the data do not fit it.
@@ -146,7 +154,32 @@ class Model:
         table = table.filter(regex="^p_")
         if table.columns.empty:
             raise ValueError("the model predicts numbers, not probabilities of classes")
-        return table.rename(columns=lambda name: name.removeprefix("p_"))
+        return table.to_numpy()
+
+    def score(self, data: Any, true: Any) -> float:
+        """Return the accuracy, or R2 for numbers, as scikit-learn's estimators do."""
+        from sklearn import metrics
+
+        measure = metrics.r2_score if self.predictors[0].classes is None else metrics.accuracy_score
+        return float(measure(true, self.predict(data)))
+
+    def fit(self, data: Any, true: Any = None) -> Model:
+        """Return the model as it is: a study has trained it."""
+        return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import ClassifierTags, RegressorTags, Tags, TargetTags
+
+        is_classifier = self.predictors[0].classes is not None
+        return Tags(
+            estimator_type="classifier" if is_classifier else "regressor",
+            target_tags=TargetTags(required=True),
+            classifier_tags=ClassifierTags() if is_classifier else None,
+            regressor_tags=None if is_classifier else RegressorTags(),
+        )
 
     def predictions(
         self, data: Any, unknown_as_none: bool = False, are_compared: bool = True

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from allcores_study.analysis.study import CHECK, VERDICT
 from allcores_study.config import grid
 from allcores_study.records import run_files
 from allcores_study.records.results_folder import FINAL_MODELS
@@ -72,10 +73,20 @@ def lines(
     for name, page in pages.items():
         if page.exists():
             is_new = page.stat().st_mtime >= call_journal.call.started or not missing
+            yield from answer(page.parent) if is_new else ()
             yield f"Report of {name}{'' if is_new else ' (from an earlier invocation)'}: {page}"
         models = page.parent / FINAL_MODELS
         if f"{name}{grid.FINAL}" in table.studies and models.exists():
             yield f"Final models of {name}: {models}"
+
+
+def answer(study: Path) -> list[str]:
+    """Return the answer of a study, and what may be unintended in its data; []: none."""
+    try:
+        first, *others = (study / VERDICT).read_text().splitlines()
+    except (OSError, ValueError):  # ValueError: no sentence
+        return []
+    return [first, *(sentence for sentence in others if sentence.startswith(CHECK))]
 
 
 def _runs(job: JobRecord, of_state: str) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Studies from Python: the same results as by YAML, resumed alike, errors that name arguments."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,13 +14,19 @@ import pytest
 import torch
 import yaml
 from conftest import ROOT
+from sklearn.base import TransformerMixin, is_classifier
+from sklearn.calibration import CalibrationDisplay
 from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier
-from sklearn.linear_model import LogisticRegressionCV
+from sklearn.inspection import permutation_importance
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, RepeatedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier
 
 from allcores_study import Model, compare_strategies, cross_validate
 from allcores_study.interactive import settings, workflow
+from allcores_study.interactive.result import Result
 
 MLP = {"hidden": [4], "batch_size": 8, "epochs": 2}
 SGD = {"name": "sgd", "lr": 0.1}
@@ -44,6 +51,9 @@ IS_ESTIMATOR = True
 
 def scaled():
     return make_pipeline(StandardScaler(), LogisticRegression())
+
+def share_of_yes(true, predicted, probabilities):
+    return (predicted == 1).mean()
 """
 BY_HAND = """
 datasets: {ill: {name: table, path: ill.csv, target: ill, groups: ward}}
@@ -59,6 +69,22 @@ studies:
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A folder in which the study of ill was made."""
+    folder = tmp_path_factory.mktemp("made")
+    os.chdir(folder)
+    study_of_ill()
+    return folder
+
+
+@pytest.fixture
+def result(made, here):
+    """The result of that study, in a copy of its folder."""
+    shutil.copytree(made, here, dirs_exist_ok=True)
+    return Result("ill")
 
 
 def rows(count=48):
@@ -84,8 +110,7 @@ def study_of_ill(**more):
     return cross_validate(rows(), models, name="ill", metrics=["roc_auc"], **arguments | more)
 
 
-def test_a_study_is_that_of_yaml_to_the_bit_and_the_same_call_trains_nothing(here):
-    result = study_of_ill()
+def test_a_study_is_that_of_yaml_to_the_bit_and_the_same_call_trains_nothing(here, result):
     by_hand = here / "by_hand"
     by_hand.mkdir()
     rows().to_csv(by_hand / "ill.csv", index=False)
@@ -94,26 +119,22 @@ def test_a_study_is_that_of_yaml_to_the_bit_and_the_same_call_trains_nothing(her
     done = snakemake("--configfile", "ill.yaml")
     assert done.returncode == 0, done.stderr
     expected = pd.read_parquet("results/ill/studies/ill/predictions.parquet")
-    pd.testing.assert_frame_equal(result.predictions, expected)
+    classes = ["true_class", "predicted_class"]
+    pd.testing.assert_frame_equal(result.predictions.drop(columns=classes), expected)
     of_yaml = pd.read_csv("results/ill/studies/ill/models_table.csv")
     pd.testing.assert_frame_equal(result.table, of_yaml)
     os.chdir(here)
     assert yaml.safe_load(Path("ill.yaml").read_text())["studies"] == {
         "ill": yaml.safe_load(BY_HAND)["studies"]["ill"]
     }
-    again = snakemake("-n", "--configfile", "ill.yaml")
-    assert "Nothing to be done" in again.stdout + again.stderr
     before = {file: file.stat().st_mtime_ns for file in here.rglob("*.parquet")}
     assert repr(study_of_ill()) == repr(result)
     assert before == {file: file.stat().st_mtime_ns for file in here.rglob("*.parquet")}
-    study_of_ill(seeds=[0, 1])  # trains only the other seed
-    assert len(result.runs) == 8
 
 
-def test_a_result_shows_answer_figure_and_table_and_predicts(here):
-    result = study_of_ill()
+def test_a_result_shows_answer_figure_and_table_and_predicts(result):
     assert "scored best: ROC AUC" in result.answer
-    assert result.answer in repr(result)
+    assert repr(result).startswith("\n".join([result.answer, *result.notes, ""]))
     shown = result._repr_html_()
     assert "<svg" in shown and "<table" in shown and "scored best" in shown
     assert result.figure("accuracy").width > 100
@@ -121,56 +142,91 @@ def test_a_result_shows_answer_figure_and_table_and_predicts(here):
         result.figure("nothing")
     assert result.report.exists()
     new = rows().drop(columns="ill").set_index(np.arange(100, 148))
-    chances = result.model("mlp").predict_proba(new)
-    assert list(chances) == ["0", "1"] and list(chances.index) == list(new.index)
+    model = result.model("mlp")
+    chances, predicted = model.predict_proba(new), model.predict(new)
+    assert list(model.classes_) == [0, 1] and chances.shape == (48, 2)
     np.testing.assert_allclose(chances.sum(axis=1), 1, rtol=1e-6)
-    assert result.model("mlp").predict(new).dtype == "int64"
-    assert (result.model("mlp").predict(new) == chances.idxmax(axis=1).astype(int)).all()
+    assert predicted.dtype == "int64" and predicted.index.equals(new.index)
+    assert (predicted == chances.argmax(axis=1)).all()
+    found = result.predictions
+    assert (found["true_class"] == rows()["ill"].to_numpy()[found["sample"]]).all()
     also = new.assign(other=[object()] * len(new))
-    assert (result.model("mlp").predict(also) == result.model("mlp").predict(new)).all()
+    assert (model.predict(also) == predicted).all()
     with pytest.raises(ValueError, match=r"^data: .*age"):
-        result.model("mlp").predict(new.drop(columns="age"))
+        model.predict(new.drop(columns="age"))
     with pytest.raises(ValueError, match="data: found a Series; expected a DataFrame"):
-        result.model("mlp").predict(new["age"])
-    best = result.table.sort_values("score")["model"].iloc[-1] if "score" in result.table else None
-    assert best is None or result.model().predictors[0].run.model.label == best
+        model.predict(new["age"])
     assert isinstance(result.model("forest"), Model)
     assert len(result.model("forest").predictors) == 2
-    study_of_ill(folds=3)
-    assert len(result.model("forest").predictors) == 3  # not also those of two folds
 
 
-def test_a_final_model_stays_until_a_call_ends_it(here):
-    result = study_of_ill()
+def test_a_model_is_an_estimator_of_scikit_learn(result):
+    model, frame = result.model("mlp"), rows()
+    new, true = frame[["age", "sex"]], frame["ill"]
+    assert is_classifier(model) and list(model.feature_names_in_) == ["age", "sex"]
+    assert model.score(new, true) == (model.predict(new) == true).mean()
+    # As an array, as SHAP gives them.
+    assert (model.predict_proba(new.to_numpy()) == model.predict_proba(new)).all()
+    found = permutation_importance(model, new, true, n_repeats=2, random_state=0)
+    assert found.importances.shape == (2, 2)
+    shown = CalibrationDisplay.from_estimator(model, new, true, n_bins=3)
+    assert shown.estimator_name == "Model"
+    with pytest.raises(ValueError, match="data: found 3 columns; the model takes 2: age, sex"):
+        model.predict(np.zeros((4, 3)))
+
+
+def test_a_result_that_a_later_call_replaced_says_so(result):
+    study = Path("results/ill/studies/ill")
+    shutil.copy(study / "made.json", "kept")
+    (study / "made.json").write_text("{}")
+    for use in ("runs", "table", "answer", "predictions"):
+        with pytest.raises(ValueError, match="replaced by a later call of that name"):
+            getattr(result, use)
+    shutil.copy("kept", study / "made.json")
+    assert len(result.runs) == 4
+
+
+def test_two_calls_of_one_name_do_not_mix(result):
+    before = Path("ill.yaml").read_bytes()
+    with workflow.alone(Path("ill.yaml")):
+        with pytest.raises(ValueError, match=r"name: another call of ill is running \(process "):
+            study_of_ill(folds=3)
+        with pytest.raises(ValueError, match="another call of ill is running"):
+            result.fit("mlp")
+    assert Path("ill.yaml").read_bytes() == before
+
+
+def test_a_final_model_stays_until_a_call_ends_it(here, result):
     assert not result.model("mlp").predictors[0].run.final
     model = result.fit("mlp")
     assert model.predictors[0].run.final
     assert yaml.safe_load(Path("ill.yaml").read_text())["studies"]["ill"]["final"]
+    final = Path("results/ill/studies/ill/final")
+    (final / "mine.txt").write_text("of the user")
     assert study_of_ill().model("mlp").predictors[0].run.final
     assert not study_of_ill(final=False).model("mlp").predictors[0].run.final
+    # Only what was written is deleted.
+    assert [file.name for file in final.rglob("*")] == ["mine.txt"]
     os.chdir(here.parent)
     with pytest.raises(ValueError, match="is not in the working directory"):
         result.fit("mlp")
 
 
-def test_arrays_tensors_and_classes_of_ones_own(here, monkeypatch):
+def test_classes_of_ones_own_and_strategies_that_fit(here, monkeypatch, capsys):
     Path("net.py").write_text(NET)
     monkeypatch.syspath_prepend(here)
     from net import Net
 
     inputs = np.random.default_rng(0).normal(size=(24, 3)).astype(np.float32)
-    labels = (inputs[:, 0] > 0).astype(int)
-    models = {"net": {"name": Net, "units": 2, "batch_size": 8, "epochs": 1, "optimizer": SGD}}
-    of_arrays = cross_validate((inputs, labels), models, name="one", folds=2, cores=2)
-    data = torch.utils.data.TensorDataset(torch.tensor(inputs), torch.tensor(labels))
-    of_tensors = cross_validate(data, models, name="two", folds=2, cores=2)
-    kept = ["sample", "predicted"]
-    assert of_arrays.predictions[kept].equals(of_tensors.predictions[kept])
-    assert len(of_arrays.model().predict(inputs)) == 24
-    speed = compare_strategies(
-        models["net"], "breast_cancer", name="fast", strategies=["serial", "ddp"], cores=2
+    labels = np.where(inputs[:, :1] > 0, "yes", "no")  # (n, 1)
+    model = {"name": Net, "units": 2, "batch_size": 8, "epochs": 1, "optimizer": SGD}
+    speed = compare_strategies(model, (inputs, labels), name="fast", workers=[1], cores=1)
+    assert "left out: accelerator (needs a device), async_parameter_server (2 c" in (
+        capsys.readouterr().out
     )
-    assert list(speed.table["workers"]) == [1, 1, 2]
+    assert {"serial", "ddp", "hogwild"} <= set(speed.table["strategy"])
+    assert "parameter_server" not in set(speed.table["strategy"])
+    assert set(speed.model().predict(inputs)) <= {"yes", "no"}
 
 
 @pytest.mark.parametrize(
@@ -190,19 +246,29 @@ def test_arrays_tensors_and_classes_of_ones_own(here, monkeypatch):
         ),
         ({"data": "own.csv"}, "data: found 'own.csv'; expected a DataFrame, as pandas reads it"),
         ({"target": ("a", "b")}, "target: found a tuple; expected a column's name"),
-        ({"groups": np.arange(48)}, "groups: found a ndarray; expected a column's name"),
+        ({"groups": np.arange(47)}, r"groups: found \(47,\); expected \(48,\)"),
+        ({"cv": 5}, "cv: give `folds`: a number, an array or a splitter"),
+        ({"scoring": "roc_auc"}, "scoring: give `metrics`"),
+        ({"dataset": {"target": "sex"}}, "dataset.target: write the argument `target`"),
+        ({"dataset": {"path": "x.csv"}}, "dataset.path: is set by `data`; remove it"),
+        (
+            {"data": "digits", "target": None, "dataset": {"name": "wine"}},
+            "dataset.name: found 'wine', but data is 'digits'",
+        ),
+        ({"folds": np.zeros(48)}, "folds: found 1 of them; expected at least two"),
+        ({"folds": RepeatedKFold(n_splits=2)}, "holds samples out more than once"),
+        ({"data": "digits", "target": None, "folds": KFold(2)}, "folds: the name of a dataset"),
         ({"dataset": "regression"}, "dataset: found a str; expected a dict of settings"),
         ({"name": None}, "name: found None; expected letters"),
         ({"cores": True}, "cores: found True; expected a number"),
         ({"models": None}, "models: found a NoneType; expected {label: entry}"),
         ({"models": {"m": lambda: 0}}, "models.m: found a lambda; expected a function with a name"),
-        (
-            {"models": {"c": LogisticRegressionCV(Cs=[0.1, 1])}},
-            "models.c.Cs: .* sweep; write a",
-        ),
-        ({"data": "digits"}, "target: has no meaning for a built-in dataset"),
+        ({"data": "digits"}, "target: has no meaning for the name of a dataset"),
         ({"models": {"mlp": torch.nn.Linear(1, 1)}}, "models.mlp: found a Linear; expected a dict"),
-        ({"models": {"p": make_pipeline(StandardScaler())}}, "models.p.steps: found a list, which"),
+        (
+            {"models": {"p": make_pipeline(type("P", (TransformerMixin,), {}))}},
+            "models.p: cannot be pickled|models.p: has a part that is defined in this script",
+        ),
         ({"models": {"p": type("P", (), {"__module__": "__main__"})}}, "%%writefile p.py"),
         ({"target": "height"}, "^data: ill.parquet: has no column 'height'; found 'age', 'sex'"),
         ({"foldz": 3}, r"^foldz: unknown key; known: .* \(did you mean folds\?\)$"),
@@ -226,18 +292,18 @@ def test_a_config_that_a_person_wrote_stays():
     assert Path("ill.yaml").read_text() == BY_HAND
 
 
-def test_data_that_a_person_saved_stay():
+def test_data_that_a_person_saved_stay(here):
     rows().to_parquet("ill.parquet")
     content = Path("ill.parquet").read_bytes()
-    arrays = np.zeros((8, 1)), np.arange(8) % 2
-    cross_validate(arrays, {"mlp": {**MLP, "optimizer": SGD}}, name="ill", folds=2, cores=2)
-    # There is a config by now, but of other data.
+    # There is a config, but of other data.
+    workflow.write(Path("ill.yaml"), {"datasets": {"ill": {"name": "npz", "path": "ill.npz"}}})
     with pytest.raises(ValueError, match=r"name: ill.parquet exists and was not written from"):
         study_of_ill()
     assert Path("ill.parquet").read_bytes() == content
 
 
-def test_estimators_of_ones_own_in_a_folder_called_config(here, monkeypatch):
+def test_what_users_of_scikit_learn_give_in_a_folder_called_config(here, monkeypatch):
+    """A pipeline, a search, a function, a metric, a splitter, and inputs beside answers."""
     folder = here / "config" / "inner"
     folder.mkdir(parents=True)
     monkeypatch.chdir(folder)
@@ -245,10 +311,46 @@ def test_estimators_of_ones_own_in_a_folder_called_config(here, monkeypatch):
     monkeypatch.syspath_prepend(folder)
     import mine
 
-    boosting = GradientBoostingClassifier(n_estimators=2, loss="exponential", random_state=7)
-    models = {"pipeline": mine.scaled, "boosting": boosting}
-    result = cross_validate(rows(), models, target="ill", name="ill", folds=2, cores=2)
-    assert set(result.table["model"]) == {"pipeline", "boosting"}
+    search = GridSearchCV(DecisionTreeClassifier(), {"max_depth": [1, 2]}, cv=2)
+    models = {
+        "function": mine.scaled,
+        "pipeline": make_pipeline(StandardScaler(), LogisticRegression()),
+        "search": search,
+        "boosting": GradientBoostingClassifier(n_estimators=2, loss="exponential", random_state=7),
+        "swept": {"name": RandomForestClassifier, "n_estimators": [2, 3]},
+    }
+    frame = rows()
+    inputs, answers = frame[["age", "sex"]], frame["ill"].map({0: "no", 1: "yes"})
+    splitter = GroupKFold(3)
+    result = cross_validate(
+        (inputs, answers),
+        models,
+        groups=frame["ward"],
+        folds=splitter,
+        metrics=[mine.share_of_yes, "accuracy"],
+        name="ill",
+        cores=2,
+    )
+    found = result.predictions
+    expected = list(splitter.split(frame, groups=frame["ward"]))
+    assert sorted(map(tuple, found.groupby("split")["sample"].unique())) == sorted(
+        tuple(held_out) for _, held_out in expected
+    )
+    assert set(found["model"]) == {*models} - {"swept"} | {
+        "swept-n_estimators2",
+        "swept-n_estimators3",
+    }
+    scaled = StandardScaler()
+    for trained, held_out in expected:
+        encoded = pd.get_dummies(inputs).to_numpy(float)
+        scaler = scaled.fit(encoded[trained])
+        plain = make_pipeline(StandardScaler(), LogisticRegression())
+        plain.fit(scaler.transform(encoded[trained]), answers.iloc[trained])
+        of_fold = found[(found["model"] == "pipeline") & found["sample"].isin(held_out)]
+        of_fold = of_fold.set_index("sample").loc[held_out]
+        assert list(of_fold["predicted_class"]) == list(
+            plain.predict(scaler.transform(encoded[held_out]))
+        )
 
 
 def test_a_killed_process_leaves_no_lock(here):
@@ -276,7 +378,7 @@ def test_a_run_that_fails_says_why(here, monkeypatch):
 
 def test_what_an_estimator_is_given_is_what_differs_from_its_defaults():
     forest = RandomForestClassifier(n_estimators=np.int64(7), max_depth=None, max_features="sqrt")
-    assert settings.entries("models", {"forest": forest, "bare": RandomForestClassifier}) == {
+    assert settings.models({"forest": forest, "bare": RandomForestClassifier}, keep=None) == {
         "forest": {"import": "sklearn.ensemble:RandomForestClassifier", "n_estimators": 7},
         "bare": {"import": "sklearn.ensemble:RandomForestClassifier"},
     }
