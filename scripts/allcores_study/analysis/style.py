@@ -261,11 +261,14 @@ def empty(reason: str = "no run ended without diverging") -> Figure:
 
 def save(figure: Figure, stem: str | Path) -> None:
     """Write a figure as PNG and SVG, with the same layout."""
-    figure.savefig(f"{stem}.png")
-    # None, not "none": with an engine that does nothing, the figure would be drawn once more.
+    if (engine := figure.get_layout_engine()) is not None:
+        figure.set_dpi(plt.rcParams["savefig.dpi"])
+        engine.execute(figure)
+    # None, not "none": with any engine, savefig() draws each figure twice.
     with plt.rc_context({"figure.constrained_layout.use": False}):
         figure.set_layout_engine(None)
-    figure.savefig(f"{stem}.svg")
+    for suffix in ("png", "svg"):
+        figure.savefig(f"{stem}.{suffix}")
     plt.close(figure)
 
 

@@ -14,10 +14,11 @@ from allcores_study.analysis.study import CHECK, MADE, VERDICT
 from allcores_study.data import class_values
 from allcores_study.interactive import workflow
 from allcores_study.records.identity import Record
-from allcores_study.serving.model import Model
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+    from allcores_study.serving.model import Model
 
 # The figures that answer the question of a study, the first of those that it has.
 DRAWING = ("accuracy", "speedup", "loss")
@@ -141,6 +142,8 @@ class Result:
         Args:
             label: of the model; None: of any.
         """
+        from allcores_study.serving.model import Model  # torch, which a call does without
+
         return Model.of(self._file(""), label)
 
     def fit(self, label: str | None = None, cores: int | str = "all") -> Model:

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 SHORT = 10.0
 # Seconds that a job should take: on this machine, and as a job that is submitted to a cluster.
 LOCAL, SUBMITTED = 10.0, 600.0
-# Jobs of one kind take equally long, so there is one per core: the larger a stack, the faster. With
-# several kinds there are more per core, so that no core is idle for long at the end. Each job takes
-# at least this many seconds, because it takes most of a second to start, and SLURM takes some to
-# notice a job that is submitted.
+# Jobs of one kind take equally long, so each core gets as many, and few: the larger a stack, the
+# faster. With several kinds there are more per core, so that no core is idle for long at the end.
+# Each job takes at least this many seconds, because it takes most of a second to start, and SLURM
+# takes some to notice a job that is submitted.
 JOBS_PER_CORE, LEAST, LEAST_SUBMITTED = 4, 2.0, 30.0
 # Each job gets networks of all sizes, in at most STRIPS strips of at least LEAST_IN_STRIP runs. It
 # is not known beforehand how much faster a stack is, and a job of networks too large for a stack
@@ -88,14 +88,16 @@ def deal(
     work = {key: math.fsum(map(seconds_of, members)) for key, members in kinds.items()}
     groups = []
     for key, members in kinds.items():
-        share = work[key] / math.fsum(work.values())
-        if cores:
+        share, needed = work[key] / math.fsum(work.values()), work[key] / wanted
+        if cores and len(kinds) == 1:
+            at_once = max(1, cores // members[0].cores_on_node)
+            needed = at_once * max(1, round(needed / at_once))
+        elif cores:
             at_once = cores // members[0].cores_on_node * share
-            fewest = max(at_once, min(JOBS_PER_CORE * at_once, work[key] / LEAST))
-            fewest = fewest if len(kinds) > 1 else at_once
+            needed = max(needed, at_once, min(JOBS_PER_CORE * at_once, work[key] / LEAST))
         else:
-            fewest = min(jobs * share, work[key] / LEAST_SUBMITTED)
-        count = min(len(members), max(1, math.ceil(max(fewest, work[key] / wanted))))
+            needed = max(needed, min(jobs * share, work[key] / LEAST_SUBMITTED))
+        count = min(len(members), max(1, math.ceil(needed)))
         if runs_per_job:
             count = math.ceil(len(members) / runs_per_job)
         members.sort(key=lambda run: (repr(run.model.options), run.path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -9,12 +10,11 @@ import numpy as np
 import pandas as pd
 import threadpoolctl
 
-from allcores_study.analysis import comparison, metrics, tidy
+from allcores_study.analysis import comparison, tidy
 from allcores_study.analysis.tables import models
+from allcores_study.tasks import base as tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from allcores_study.analysis.metrics import Metric
     from allcores_study.analysis.products import StudyFacts
     from allcores_study.analysis.study import Study
@@ -117,7 +117,10 @@ def of_model(
     repeats: int,
     seed: int,
 ) -> dict[str, float]:
-    """Return column -> its permutation importance for a model, by scikit-learn.
+    """Return column -> its permutation importance for a model.
+
+    It is that of sklearn.inspection.permutation_importance(), with its shuffles. All shuffled
+    copies are predicted at once, since a small model's call takes longer than its numbers.
 
     Args:
         samples: positions of the test samples, (n,).
@@ -126,45 +129,32 @@ def of_model(
     Raises:
         ValueError: the metric is not defined for these samples.
     """
-    from sklearn.inspection import permutation_importance
+    places, inputs = places_of(dataset), np.asarray(dataset.inputs[samples])
+    orders = _orders(len(samples), repeats, seed)
+    copies = [inputs]
+    for columns, order in itertools.product(places.values(), orders):
+        shuffled = inputs.copy()
+        shuffled[:, columns] = inputs[order][:, columns]
+        copies.append(shuffled)
+    scores = np.split(predictor.scores(np.concatenate(copies)), len(copies))
 
-    def score(model: _OfRows, rows: np.ndarray, true: np.ndarray) -> float:
-        columns = predictor.task.predictions(model.predict(rows), predictor.scaling)
-        answers = {"true": true} | columns
-        frame = pd.DataFrame({name: list(values) for name, values in answers.items()})
-        return metric.sign * metric.measure(*metrics.arguments_of(frame))
+    def measured(scores: np.ndarray) -> float:
+        found = predictor.task.predictions(scores, predictor.scaling)
+        answers = dataset.targets[samples], found["predicted"], tasks.probabilities(found)
+        return metric.sign * metric.measure(*answers)
 
-    places = places_of(dataset)
-    model = _OfRows(predictor, dataset.inputs[samples], list(places.values()))
-    # For scikit-learn, each column of the table is one feature: the row that its value is from.
-    rows = np.tile(np.arange(len(samples))[:, None], len(places))
-    options: dict[str, Any] = {"n_repeats": repeats, "random_state": seed, "scoring": score}
-    found = permutation_importance(model, rows, dataset.targets[samples], **options)
-    if not np.isfinite(found.importances_mean).all():
+    whole, *others = map(measured, scores)
+    importances = whole - np.reshape(others, (len(places), repeats)).mean(axis=1)
+    if not np.isfinite(importances).all():
         raise ValueError(f"its {metric} is not defined")
-    return dict(zip(places, found.importances_mean.tolist(), strict=True))
+    return dict(zip(places, importances.tolist(), strict=True))
 
 
-class _OfRows:
-    """A model that predicts for samples whose columns are from given rows.
-
-    Args:
-        predictor: the model.
-        inputs: its inputs, (n, F).
-        places: of the inputs of each column.
-    """
-
-    def __init__(
-        self, predictor: Predictor, inputs: np.ndarray, places: Sequence[list[int]]
-    ) -> None:
-        self.predictor, self.inputs, self.places = predictor, inputs, places
-
-    def fit(self) -> None:
-        """Do nothing: scikit-learn requires this method, and the model is fitted."""
-
-    def predict(self, rows: np.ndarray) -> np.ndarray:
-        """Return the scores of samples, given the row that each column is from, (n, columns)."""
-        shuffled = np.empty_like(self.inputs)
-        for own, places in zip(rows.T, self.places, strict=True):
-            shuffled[:, places] = self.inputs[np.ix_(own, places)]
-        return self.predictor.scores(shuffled)
+def _orders(count: int, repeats: int, seed: int) -> list[np.ndarray]:
+    """Return the orders in which scikit-learn shuffles each column, (count,) each."""
+    of_columns = np.random.RandomState(seed).randint(np.iinfo(np.int32).max + 1)
+    random, drawn, orders = np.random.RandomState(of_columns), np.arange(count), [np.arange(count)]
+    for _ in range(repeats):
+        random.shuffle(drawn)
+        orders.append(orders[-1][drawn])  # what was shuffled is shuffled again
+    return orders[1:]

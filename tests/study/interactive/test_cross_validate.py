@@ -175,6 +175,12 @@ def test_a_model_is_an_estimator_of_scikit_learn(result):
         model.predict(np.zeros((4, 3)))
 
 
+def test_a_call_starts_without_torch():
+    code = "import sys; from allcores_study import cross_validate; sys.exit('torch' in sys.modules)"
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "scripts")}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+
+
 def test_a_result_that_a_later_call_replaced_says_so(result):
     study = Path("results/ill/studies/ill")
     shutil.copy(study / "made.json", "kept")

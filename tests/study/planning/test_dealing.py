@@ -19,6 +19,7 @@ def test_jobs_are_as_many_as_keep_the_cores_busy():
     for runs, cores, seconds, wanted, jobs, per_job, expected in [
         (one, 2, 1.0, 10, None, None, 4),  # as many as take ten seconds
         (one, 2, 0.2, 10, None, None, 2),  # one for each core
+        (one, 2, 0.7, 10, None, None, 2),  # not three, the last of which would run alone
         (one, 48, 0.01, 10, None, None, 40),  # no more than runs
         (two, 2, 1.0, 10, None, None, 8),  # of two kinds four for each core
         (two, 2, 0.1, 10, None, None, 4),  # that take two seconds each

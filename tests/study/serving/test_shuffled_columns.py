@@ -41,7 +41,6 @@ studies:
   images: {datasets: [tiny], folds: 2, models: [mlp]}
 precision: fp32
 memory_format: contiguous
-runs_per_job: 1
 """
 FACTS = products.StudyFacts("s", "serial", None, ())
 
