@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import csv
+import json
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from allcores_study.data import class_values
+
 if TYPE_CHECKING:
     import pandas as pd
 
+# Key of a Parquet file's metadata: column -> class_values.described() of its categories.
+CATEGORIES = b"allcores_categories"
 READERS = {".csv": "read_csv", ".parquet": "read_parquet"}
 # What pandas reads as missing. In a column of words these are words, unless `missing_values`
 # lists them.
@@ -88,7 +95,7 @@ def read(
             column = cells[name]
             is_text = name in texts or (name in named and column.isin(NA_WORDS).any())
             found = None if is_text else _typed(column, missing)
-            if found is not None and numbers:
+            if found is not None and numbers and found.dtype.kind in "iuf":
                 found = found.mask(found.isin(numbers))  # however they are written
             frame[name] = column.where(~column.isin(missing)) if found is None else found
     except Exception as error:  # whatever pandas and pyarrow raise for a damaged file
@@ -103,16 +110,17 @@ def _of_parquet(path: str | Path) -> pd.DataFrame:
     import pandas as pd
     import pyarrow.parquet as pq
 
-    frame, written = pd.read_parquet(path), pq.read_schema(path).pandas_metadata or {}
-    for column in written.get("columns", ()):
+    frame, schema = pd.read_parquet(path), pq.read_schema(path)
+    for name, described in json.loads((schema.metadata or {}).get(CATEGORIES, b"{}")).items():
+        categories = class_values.restored(described)
+        frame[name] = frame[name].cat.rename_categories(categories)
+    # Other programs' files; pandas writes the categories, but reads numbers.
+    for column in (schema.pandas_metadata or {}).get("columns", ()):
         name = column["name"]
-        if (
-            column["pandas_type"] == "categorical"
-            and name in frame
-            and frame[name].dtype != "category"
-        ):
+        is_number = name in frame and frame[name].dtype != "category"
+        if column["pandas_type"] == "categorical" and is_number:
             ordered = column["metadata"]["ordered"]
-            frame[name] = pd.Categorical(frame[name], ordered=ordered)
+            frame[name] = pd.Categorical(frame[name].convert_dtypes(), ordered=ordered)
     return frame
 
 
@@ -140,7 +148,7 @@ def _cells(path: str | Path, header: bool) -> tuple[pd.DataFrame, bool, bool]:
 
 def numbers_in(values: Iterable[Any]) -> list[float]:
     """Return those of some values that are numbers, or texts of numbers."""
-    return [float(value) for value in values if _is_number(value)]
+    return [float(value) for value in values if _is_number(value) and not isinstance(value, bool)]
 
 
 def _typed(cells: pd.Series, missing: set[str]) -> pd.Series | None:
@@ -165,9 +173,19 @@ def of_frame(frame: pd.DataFrame, missing_values: Iterable[Any] = ()) -> pd.Data
         if pd.api.types.infer_dtype(frame[name], skipna=True) == "decimal":
             frame[name] = pd.to_numeric(frame[name])
     if missing_values:
-        numbers, texts = numbers_in(missing_values), [*map(str, missing_values)]
-        frame = frame.mask(frame.isin([*missing_values, *texts, *numbers]))
+        frame = frame.apply(_without_codes, missing_values=missing_values)
     return frame.reset_index(drop=True)  # an index is left by filtering rows, or names them
+
+
+def _without_codes(column: pd.Series, missing_values: Iterable[Any]) -> pd.Series:
+    """Return a column in which these values are missing, however they are written."""
+    import pandas as pd
+
+    if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
+        values = column.to_numpy(float, na_value=np.nan)
+        return column.mask(np.isin(values, numbers_in(missing_values)))
+    texts = set(map(str, missing_values))
+    return column.mask(column.map(lambda value: str(value) in texts).astype(bool))
 
 
 def with_texts(features: pd.DataFrame) -> pd.DataFrame:

@@ -49,12 +49,16 @@ def _of(table: Table, features: pd.DataFrame, names: list[str]) -> Iterator[str]
         present = values.dropna()
         if values.nunique(dropna=False) == 1:
             yield f"the column {name} has a single value, {values.iloc[0]}: no information"
-        if is_string_dtype(present):
+        if is_string_dtype(present) and table.frame[name].dtype != "category":
             hint = of_almost_numbers(present)
             if hint:
                 count = values.nunique()
                 yield f"the column {name} counts as {count} categories, not as a number. {hint}"
     texts = {name: table.frame[name].dropna() for name in (*names, *features)}
+    texts = {
+        name: values.astype(values.cat.categories.dtype) if values.dtype == "category" else values
+        for name, values in texts.items()
+    }
     for name, values in texts.items():
         if is_string_dtype(values):
             yield from _alike(name, values)
@@ -193,8 +197,10 @@ def _repeated_extreme(values: np.ndarray) -> float | None:
 
 def _row_numbers(name: str, values: pd.Series) -> Iterator[str]:
     """Yield a note on whole numbers that count the rows, differ in each, or are called an id."""
-    values = values.dropna()  # beside a gap, whole numbers are floats
-    if values.dtype.kind not in "iuf" or len(values) < DIFFERENT or (values % 1 != 0).any():
+    if values.dtype.kind not in "iuf":
+        return
+    values = values.dropna().astype(float)  # beside a gap, whole numbers are floats
+    if len(values) < DIFFERENT or (values % 1 != 0).any():
         return
     different = values.nunique()
     if different == len(values):

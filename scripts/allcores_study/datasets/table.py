@@ -267,6 +267,12 @@ def _classes(path: str, values: Series) -> tuple[np.ndarray, Index]:
     """Return (the class number of each row, the classes)."""
     import pandas as pd
 
+    others = [one for one in values.unique() if not _is_class(one)] if values.dtype == "O" else []
+    if others:
+        raise ValueError(
+            f"{path}: the column {values.name} holds a {type(others[0]).__name__}; expected texts, "
+            "numbers or truth values"
+        )
     try:
         numbers, classes = pd.factorize(values, sort=True)
     except TypeError as error:
@@ -274,13 +280,35 @@ def _classes(path: str, values: Series) -> tuple[np.ndarray, Index]:
     return numbers, pd.Index(classes)
 
 
+def _is_class(value: Any) -> bool:
+    return isinstance(value, str | bool | int | float | np.number | np.bool)
+
+
+def folds_of(values: Series) -> np.ndarray:
+    """Return the fold that each value names, from 0 in the order of the values.
+
+    Missing values, words for them and negative numbers name none: -1.
+    """
+    import pandas as pd
+
+    is_given = values.notna() & ~values.isin(["", *_table_files.NA_WORDS])
+    present = values[is_given]
+    try:
+        present = pd.to_numeric(present)
+        is_given[is_given] = is_held_out = (present >= 0).to_numpy(bool)
+        present = present[is_held_out]
+    except (ValueError, TypeError):  # texts
+        present = present.astype(str)
+    fold_of = np.full(len(values), -1)
+    fold_of[is_given.to_numpy(bool)] = pd.factorize(present, sort=True)[0]
+    return fold_of
+
+
 def _folds(path: str, values: Series) -> np.ndarray:
-    """Return the fold of each row, from 0 in the order of the values; -1: none."""
-    if values.dtype.kind in "if":
-        values = values.where(values >= 0)
-    fold_of, found = _classes(path, values)
-    if len(found) < 2:
-        raise ValueError(f"{path}: the column {values.name} has {len(found)} folds; expected two")
+    fold_of = folds_of(values)
+    if fold_of.max() < 1:
+        number = fold_of.max() + 1
+        raise ValueError(f"{path}: the column {values.name} has {number} folds; expected two")
     return fold_of
 
 

@@ -13,7 +13,6 @@ from allcores_study.interactive import data_files, settings, workflow
 from allcores_study.interactive.result import Result
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
     from torch.utils.data import TensorDataset
 
@@ -36,8 +35,8 @@ def cross_validate(
     models: Mapping[str, Any],
     *,
     name: str,
-    target: str | list[str] | None = None,
-    groups: str | np.ndarray | None = None,
+    target: Any = None,
+    groups: Any = None,
     dataset: Mapping[str, Any] | None = None,
     folds: Any = 5,
     cores: int | str = "all",
@@ -95,9 +94,11 @@ def cross_validate(
         if key in ("schedules", "strategies"):
             if isinstance(value, Mapping):
                 config[key] = settings.entries(key, value)
+            if not isinstance(value, str | Mapping | list | tuple):
+                raise ValueError(f"{key}: found {value!r}; expected labels, or {{label: entry}}")
             study[key] = settings.plain(key, [value] if isinstance(value, str) else [*value])
         elif key == "metrics":
-            study[key] = settings.names(key, [value] if isinstance(value, str) else value)
+            study[key] = settings.names(key, value)
         elif key in config_keys.Config.model_fields:
             config[key] = settings.plain(key, value)
         else:

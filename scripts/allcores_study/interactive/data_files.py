@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Mapping
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from pyarrow import ArrowException
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from allcores.files import whole
-from allcores_study.datasets import npz
+from allcores_study.data import class_values
+from allcores_study.datasets import _table_files, npz
 from allcores_study.interactive import own_folds
 
 
 def entry(
     config_file: Path,
     data: Any,
-    target: str | list[str] | None,
+    target: Any,
     groups: Any,
     folds: Any,
     options: Mapping[str, Any],
@@ -43,58 +47,21 @@ def entry(
     Raises:
         ValueError: the data are of another kind, or cannot be written.
     """
-    if isinstance(folds, np.generic):
-        folds = folds.item()
+    if isinstance(folds, Integral) and not isinstance(folds, bool):
+        folds = int(folds)
     if isinstance(data, str):
         return _of_name(data, target, groups, folds, options)
     for key in {"name", "path"} & options.keys():
         raise ValueError(f"dataset.{key}: is set by `data`; remove it")
-    if not isinstance(data, pd.DataFrame):
-        parts = _parts(data)
-        if target is not None:
-            raise ValueError("target: has no meaning for arrays, (inputs, answers); remove it")
-        if not _is_table(parts[0]):
-            arrays = _arrays(*parts, options.get("task", "classification"))
-            count = len(arrays[next(iter(arrays))])
-            if groups is not None:
-                arrays["groups"] = np.unique(np.asarray(groups), return_inverse=True)[1]
-            number = folds
-            if not isinstance(folds, int | str):
-                answers = arrays[[*arrays][1]]
-                key, arrays[key], number = own_folds.of(folds, count, answers, groups)
-            content = io.BytesIO()
-            np.savez(content, **arrays)  # type: ignore[arg-type]
-            file = config_file.with_suffix(".npz")
-            _write(file, content.getvalue(), config_file)
-            return {"name": "npz", "path": file.name, **options}, number
-        data, target = _frame(*parts)
-    for key in {"target", "groups"} & options.keys():
-        raise ValueError(f"dataset.{key}: write the argument `{key}` of the call instead")
-    if target is None:
-        raise ValueError("target: expected the column of the DataFrame to predict; found none")
-    if not isinstance(target, str | int | list):
-        raise ValueError(f"target: found a {type(target).__name__}; expected a column's name")
-    names: dict[str, Any] = {"target": _as_texts(target)}
-    if isinstance(groups, str | int):
-        names["groups"] = str(groups)
-    elif groups is not None:
-        data, names["groups"] = _with_column(data, "groups", groups)
-    number = folds
-    if not isinstance(folds, int | str):
-        answers = data.rename(columns=str)[names["target"]]
-        of_group = data.rename(columns=str)[names["groups"]] if "groups" in names else None
-        key, values, number = own_folds.of(folds, len(data), answers, of_group)
-        data, names[{"folds": "folds", "times": "time"}[key]] = _with_column(data, key, values)
-    file = config_file.with_suffix(".parquet")
-    _write(file, _parquet(data), config_file)
-    return {"name": "table", "path": file.name, **names, **options}, number
-
-
-def estimator(config_file: Path, label: str, content: bytes) -> Path:
-    """Write a pickled estimator beside the config, and return its path."""
-    file = config_file.with_suffix(f".{label}.pkl")
-    _write(file, content, config_file)
-    return file
+    if isinstance(data, pd.DataFrame):
+        return _of_frame(config_file, _named(data), target, groups, folds, options)
+    inputs, answers = _parts(data)
+    if target is not None:
+        raise ValueError("target: has no meaning for arrays, (inputs, answers); remove it")
+    if not _is_table(inputs, answers):
+        return _of_arrays(config_file, inputs, answers, groups, folds, options)
+    frame, target = _joined(inputs, answers)
+    return _of_frame(config_file, frame, target, groups, folds, options)
 
 
 def _of_name(
@@ -112,74 +79,62 @@ def _of_name(
     return {"name": name, **options} if options else None, folds
 
 
-def _parts(data: Any) -> tuple[Any, Any]:
-    """Return (inputs, answers)."""
-    parts = getattr(data, "tensors", data)  # a torch.utils.data.TensorDataset
-    if not isinstance(parts, tuple | list) or len(parts) != 2:
-        raise ValueError(
-            f"data: found a {type(data).__name__}; expected a DataFrame, two arrays (inputs, "
-            "answers), a TensorDataset of two tensors, or the name of a built-in dataset"
-        )
-    for name, part in zip(("inputs", "answers"), parts, strict=True):
-        if np.ma.is_masked(part):
-            raise ValueError(f"data: {name} have {np.ma.count_masked(part)} masked values")
-    return tuple(parts)
+def _of_frame(
+    config_file: Path,
+    frame: pd.DataFrame,
+    target: Any,
+    groups: Any,
+    folds: Any,
+    options: Mapping[str, Any],
+) -> tuple[dict[str, Any], Any]:
+    for key in {"target", "groups"} & options.keys():
+        raise ValueError(f"dataset.{key}: write the argument `{key}` of the call instead")
+    if target is None:
+        raise ValueError("target: expected the column of the DataFrame to predict; found none")
+    if not isinstance(target, str | Integral | list):
+        raise ValueError(f"target: found a {type(target).__name__}; expected a column's name")
+    names: dict[str, Any] = {"target": _as_texts(target)}
+    if isinstance(groups, str | Integral):
+        names["groups"] = str(groups)
+    elif groups is not None:
+        values = _of_samples("groups", groups, len(frame))
+        frame, names["groups"] = _with_column(frame, "groups", values)
+    if not isinstance(folds, int | str):
+        for name in {*np.ravel(names["target"]), names.get("groups")} - {None, *frame.columns}:
+            raise ValueError(f"data: has no column {name!r}; found {', '.join(frame.columns)}")
+        answers, of_group = frame[names["target"]], frame.get(names.get("groups"))
+        inputs = frame.drop(columns=list(np.ravel([*names.values()])) if names else [])
+        kind, values, folds = own_folds.of(folds, inputs, answers, of_group)
+        key = {"folds": "folds", "times": "time"}[kind]
+        if key == "time" and "groups" in names:
+            raise ValueError("folds: in order of time, they conflict with `groups`; remove one")
+        frame, names[key] = _with_column(frame, key, values)
+    of_columns = {
+        key: _as_texts(value) if isinstance(value, Integral | list) else value
+        for key, value in options.items()
+        if key in ("drop", "time", "folds")
+    }
+    file = config_file.with_suffix(".parquet")
+    _write(file, _parquet(frame), config_file)
+    return {"name": "table", "path": file.name, **names, **options, **of_columns}, folds
 
 
-def _is_table(inputs: Any) -> bool:
-    """Return whether inputs have columns of texts, or names of columns."""
-    return isinstance(inputs, pd.DataFrame) or (
-        np.ndim(inputs) == 2 and np.asarray(inputs).dtype.kind in "OUS"
-    )
-
-
-def _frame(inputs: Any, answers: Any) -> tuple[pd.DataFrame, str | list[str]]:
-    """Return a DataFrame of inputs and answers, and the names of the columns with the answers."""
-    frame = pd.DataFrame(inputs).rename(columns=str).infer_objects().reset_index(drop=True)
-    found = pd.DataFrame(answers).reset_index(drop=True)
-    if len(frame) != len(found):
-        raise ValueError(f"data: found {len(frame)} inputs and {len(found)} answers")
-    names = []
-    for name, column in found.items():
-        frame, new = _with_column(frame, "target" if isinstance(name, int) else str(name), column)
-        names.append(new)
-    return frame, names if len(names) > 1 else names[0]
-
-
-def _with_column(frame: pd.DataFrame, name: str, values: Any) -> tuple[pd.DataFrame, str]:
-    """Return a DataFrame with one more column, and its name, which no other column has."""
-    while name in map(str, frame.columns):
-        name += "_"
-    if np.shape(values) != (len(frame),):
-        raise ValueError(f"{name}: found {np.shape(values)}; expected ({len(frame)},)")
-    is_own = isinstance(values, pd.Series)
-    return frame.assign(**{name: values.array if is_own else np.asarray(values)}), name
-
-
-def _as_texts(names: Any) -> Any:
-    """Return names of columns as a Parquet file has them."""
-    return list(map(str, names)) if isinstance(names, list) else str(names)
-
-
-def _parquet(frame: pd.DataFrame) -> bytes:
-    content = io.BytesIO()
-    try:
-        frame.rename(columns=str).to_parquet(content, index=False)
-    except (ValueError, TypeError, OverflowError, ArrowException) as error:
-        raise ValueError(f"data: the DataFrame cannot be saved: {error}") from None
-    return content.getvalue()
-
-
-def _arrays(inputs: Any, answers: Any, task: str) -> dict[str, np.ndarray]:
-    """Return name -> array of an .npz for the loader npz: inputs, answers, and perhaps others."""
-    if task not in npz.ANSWER:
+def _of_arrays(
+    config_file: Path,
+    inputs: Any,
+    answers: Any,
+    groups: Any,
+    folds: Any,
+    options: Mapping[str, Any],
+) -> tuple[dict[str, Any], Any]:
+    task = options.get("task", "classification")
+    if not isinstance(task, str) or task not in npz.ANSWER:
         raise ValueError(
             f"dataset: found task {task!r}; arrays have one of {', '.join(npz.ANSWER)}"
         )
-    try:
-        inputs, answers = map(np.asarray, (inputs, answers))
-    except (ValueError, TypeError) as error:  # ragged lists, or bfloat16
-        raise ValueError(f"data: not arrays: {error}") from None
+    inputs, answers = _array("inputs", inputs), _array("answers", answers)
+    if answers.ndim == 2 and answers.shape[1] == 1 and task != "multilabel":
+        answers = answers[:, 0]
     is_image = inputs.dtype == np.uint8 and inputs.ndim >= 3
     arrays = {"images" if is_image else "inputs": inputs, npz.ANSWER[task]: answers}
     if task == "classification":
@@ -190,15 +145,144 @@ def _arrays(inputs: Any, answers: Any, task: str) -> dict[str, np.ndarray]:
         first = np.argwhere(~np.isfinite(inputs))[0].tolist()
         found = inputs[tuple(first)]
         raise ValueError(f"data: inputs{first} is {found}; expected finite numbers")
-    return arrays
+    if groups is not None:
+        values = _of_samples("groups", groups, len(inputs))
+        arrays["groups"] = values if values.dtype.kind in "iu" else pd.factorize(values)[0]
+    if not isinstance(folds, int | str):
+        key, values, folds = own_folds.of(folds, inputs, answers, arrays.get("groups"))
+        if key == "times" and groups is not None:
+            raise ValueError("folds: in order of time, they conflict with `groups`; remove one")
+        arrays[key] = values
+    content = io.BytesIO()
+    np.savez(content, **arrays)
+    file = config_file.with_suffix(".npz")
+    _write(file, content.getvalue(), config_file)
+    return {"name": "npz", "path": file.name, **options}, folds
+
+
+def estimator(config_file: Path, label: str, content: bytes) -> Path:
+    """Write a pickled estimator beside the config, and return its path."""
+    file = config_file.with_suffix(f".{label}.pkl")
+    _write(file, content, config_file)
+    return file
+
+
+def _parts(data: Any) -> tuple[Any, Any]:
+    """Return (inputs, answers), which are arrays of some kind."""
+    parts = getattr(data, "tensors", data)  # a torch.utils.data.TensorDataset
+    if not isinstance(parts, tuple | list) or len(parts) != 2:
+        raise ValueError(
+            f"data: found a {type(data).__name__}; expected a DataFrame, two arrays (inputs, "
+            "answers), a TensorDataset of two tensors, or the name of a built-in dataset"
+        )
+    inputs, answers = parts
+    counts = len(_array("inputs", inputs)), len(_array("answers", answers))
+    if counts[0] != counts[1]:
+        raise ValueError(f"data: found {counts[0]} inputs and {counts[1]} answers")
+    return inputs, answers
+
+
+def _array(name: str, value: Any) -> np.ndarray:
+    """Return anything like an array as one.
+
+    Raises:
+        ValueError: it is a single value, sparse, ragged or masked.
+    """
+    if np.ma.is_masked(value):
+        raise ValueError(f"data: {name} have {np.ma.count_masked(value)} masked values")
+    if hasattr(value, "toarray"):
+        raise ValueError(f"data: {name} are a {type(value).__name__}; give {name}.toarray()")
+    try:
+        array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+    except Exception as error:  # whatever torch raises for bfloat16, or numpy for ragged lists
+        raise ValueError(f"data: {name} are not an array: {error}") from None
+    if not array.ndim:
+        raise ValueError(f"data: {name} are {value!r}; expected an array")
+    return array
+
+
+def _of_samples(name: str, values: Any, count: int) -> np.ndarray:
+    """Return a value per sample, (count,), none of which is missing."""
+    array = _array(name, values)
+    if array.shape != (count,):
+        raise ValueError(f"{name}: found {array.shape}; expected ({count},)")
+    if pd.isna(array).any():
+        raise ValueError(f"{name}: {int(pd.isna(array).sum())} values are missing")
+    return array
+
+
+def _is_table(inputs: Any, answers: Any) -> bool:
+    """Return whether only a table keeps what inputs and answers are: names, texts, categoricals."""
+    if isinstance(inputs, pd.DataFrame):
+        return True
+    array = _array("inputs", inputs)
+    is_pandas = isinstance(getattr(answers, "dtype", None), pd.api.extensions.ExtensionDtype)
+    return array.ndim == 2 and (array.dtype.kind in "OUS" or is_pandas)
+
+
+def _joined(inputs: Any, answers: Any) -> tuple[pd.DataFrame, str | list[str]]:
+    """Return a DataFrame of inputs and answers, and the names of the columns with the answers."""
+    inputs = inputs if isinstance(inputs, pd.DataFrame) else pd.DataFrame(_array("inputs", inputs))
+    frame = _named(inputs).infer_objects().reset_index(drop=True)
+    is_pandas = isinstance(answers, pd.DataFrame | pd.Series)
+    answers = pd.DataFrame(answers if is_pandas else _array("answers", answers))
+    names = []
+    for name, column in answers.reset_index(drop=True).items():
+        frame, new = _with_column(frame, "target" if isinstance(name, int) else str(name), column)
+        names.append(new)
+    return frame, names if len(names) > 1 else names[0]
+
+
+def _named(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a DataFrame whose columns are named by texts."""
+    if frame.columns.nlevels > 1:
+        raise ValueError("data: its columns have several levels; name each by one text")
+    return frame.rename(columns=str)
+
+
+def _with_column(frame: pd.DataFrame, name: str, values: Any) -> tuple[pd.DataFrame, str]:
+    """Return a DataFrame with one more column, and its name, which no other column has."""
+    while name in frame:
+        name += "_"
+    return frame.assign(**{name: getattr(values, "array", values)}), name
+
+
+def _as_texts(names: Any) -> Any:
+    """Return names of columns as a Parquet file has them."""
+    return list(map(str, names)) if isinstance(names, list) else str(names)
+
+
+def _parquet(frame: pd.DataFrame) -> bytes:
+    """Return a DataFrame as the content of a file; of categories that are no texts, their numbers.
+
+    Parquet has no others. What they are is told in its metadata.
+    """
+    described, content = {}, io.BytesIO()
+    for name in frame.columns[frame.dtypes == "category"]:
+        categories = frame[name].cat.categories
+        if not all(isinstance(one, str) for one in categories):
+            described[name] = class_values.described(categories)
+            frame = frame.assign(
+                **{name: frame[name].cat.rename_categories([*map(str, range(len(categories)))])}
+            )
+    try:
+        table = pa.Table.from_pandas(frame, preserve_index=False)
+        metadata = {_table_files.CATEGORIES: json.dumps(described)} if described else {}
+        table = table.replace_schema_metadata((table.schema.metadata or {}) | metadata)
+        pq.write_table(table, content)
+    except (ValueError, TypeError, OverflowError, pa.ArrowException) as error:
+        raise ValueError(f"data: the DataFrame cannot be saved: {error}") from None
+    return content.getvalue()
 
 
 def _classes(answers: np.ndarray) -> dict[str, np.ndarray]:
     """Return labels from 0, and the classes that they stand for where these are something else."""
-    if answers.ndim == 2 and answers.shape[1] == 1:
-        answers = answers[:, 0]
     if answers.ndim != 1 or not answers.size:
         return {}
+    if answers.dtype.kind == "O":
+        answers = pd.Series(answers).infer_objects().to_numpy()
+    if answers.dtype == np.float16:
+        answers = answers.astype(np.float32)
     if answers.dtype.kind == "f" and not (answers == np.floor(answers)).all():
         raise ValueError(
             "data: the answers are fractions, or missing; `dataset=dict(task='regression')` "

@@ -38,6 +38,8 @@ class Result:
     """
 
     def __init__(self, name: str) -> None:
+        if not isinstance(name, str):
+            raise ValueError(f"name: found {name!r}; expected the name of a study")
         self.name, self.config_file = name, Path(f"{name}.yaml").absolute()
         self.results = Path(workflow.results_of(self.config_file).path).absolute()
         self.folder = self.results / "studies" / name

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from allcores.files import sha256_of
+from allcores_study.config.settings import is_label
 from allcores_study.interactive import pickled
 
 LISTS = list | tuple | range | np.ndarray | pd.Index
@@ -30,7 +31,14 @@ def entries(section: str, given: Mapping[str, Any]) -> dict[str, dict[str, Any]]
     """
     if not isinstance(given, Mapping):
         raise ValueError(f"{section}: found a {type(given).__name__}; expected {{label: entry}}")
+    _check_labels(section, given)
     return {label: mapping(f"{section}.{label}", value) for label, value in given.items()}
+
+
+def _check_labels(section: str, given: Mapping[str, Any]) -> None:
+    for label in given:
+        if not isinstance(label, str) or not is_label(label):
+            raise ValueError(f"{section}: found {label!r}; expected letters, digits, _, - and .")
 
 
 def models(
@@ -48,6 +56,7 @@ def models(
     """
     if not isinstance(given, Mapping):
         raise ValueError(f"models: found a {type(given).__name__}; expected {{label: entry}}")
+    _check_labels("models", given)
     found = {}
     for label, value in given.items():
         place = f"models.{label}"
@@ -75,6 +84,9 @@ def mapping(place: str, given: Any) -> dict[str, Any]:
 
 def names(place: str, given: Any) -> list[str]:
     """Return names of metrics; a function is named by its import path."""
+    given = [given] if isinstance(given, str) or callable(given) else given
+    if not isinstance(given, list | tuple):
+        raise ValueError(f"{place}: found {given!r}; expected names or functions, in a list")
     are_functions = [callable(one) for one in given]
     return [
         import_path(f"{place}[{number}]", one) if is_function else plain(f"{place}[{number}]", one)
@@ -147,6 +159,9 @@ def import_path(place: str, found: Any) -> str:
     Raises:
         ValueError: no other process can import it.
     """
+    if not hasattr(found, "__qualname__"):
+        kind = type(found).__name__
+        raise ValueError(f"{place}: found a {kind}; expected a function with a name, in a file")
     module, name = found.__module__, found.__qualname__
     if found.__name__ == "<lambda>":
         raise ValueError(f"{place}: found a lambda; expected a function with a name, in a file")

@@ -13,6 +13,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,10 @@ def alone(file: Path) -> Iterator[None]:
 
 def has_final(file: Path, study: str) -> bool:
     """Return whether an earlier call made final models of a study of a file, if there is one."""
-    config = yaml_files.read(file) if file.exists() else {}
+    try:
+        config = yaml_files.read(file)
+    except (OSError, ValueError):  # none yet, or a call was ended while it wrote it
+        return False
     return bool(config.get("studies", {}).get(study, {}).get("final"))
 
 
@@ -108,7 +112,8 @@ def run(file: Path, wanted_cores: int | str, data: str, profile: str | None = No
         ValueError: the config cannot be run; a line per argument that is wrong.
         StudyError: some runs failed.
     """
-    if wanted_cores != "all" and (type(wanted_cores) is not int or wanted_cores < 1):
+    is_count = isinstance(wanted_cores, Integral) and not isinstance(wanted_cores, bool)
+    if wanted_cores != "all" and not (is_count and int(wanted_cores) > 0):
         raise ValueError(f"cores: found {wanted_cores!r}; expected a number from 1, or 'all'")
     count = cores.allowed() if wanted_cores == "all" else wanted_cores
     flags = ["-s", str(programs.PROJECT / "workflow" / "Snakefile"), "--configfile", str(file)]
@@ -144,6 +149,8 @@ def _profile(name: str) -> str:
     Raises:
         ValueError: there is none of this name.
     """
+    if not isinstance(name, str | Path):
+        raise ValueError(f"profile: found {name!r}; expected a name or a folder")
     places = [Path(name), programs.PROJECT / "profiles" / name]
     for place in places:
         if (place / "config.yaml").is_file():

@@ -89,11 +89,10 @@ def deal(
     groups = []
     for key, members in kinds.items():
         share, needed = work[key] / math.fsum(work.values()), work[key] / wanted
+        at_once = max(1, (cores or 0) // members[0].cores_on_node) * share
         if cores and len(kinds) == 1:
-            at_once = max(1, cores // members[0].cores_on_node)
             needed = at_once * max(1, round(needed / at_once))
         elif cores:
-            at_once = cores // members[0].cores_on_node * share
             needed = max(needed, at_once, min(JOBS_PER_CORE * at_once, work[key] / LEAST))
         else:
             needed = max(needed, min(jobs * share, work[key] / LEAST_SUBMITTED))

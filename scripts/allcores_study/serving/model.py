@@ -89,6 +89,9 @@ class Model:
         Raises:
             ValueError: there is no such model, or those found belong to several datasets.
         """
+        for key, value in {"label": label, "dataset": dataset}.items():
+            if not isinstance(value, str | None):
+                raise ValueError(f"{key}: found {value!r}; expected a label")
         place = Path(place)
         if (place / METRICS).is_file():
             predictor = Predictor(place)

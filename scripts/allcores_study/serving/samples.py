@@ -67,6 +67,8 @@ def of(
     if isinstance(data, str | Path):
         return _at(Path(data), predictor, unknown_as_none, unseen)
     if isinstance(data, pd.DataFrame):
+        if data.columns.nlevels > 1:
+            raise ValueError("data: its columns have several levels; name each by one text")
         used = {column["name"] for column in predictor.columns or ()}
         used |= {predictor.run.dataset.options.get("text")}
         frame = data[[name for name in data if str(name) in used]]

@@ -1,14 +1,17 @@
 """Classes come back as the data have them; categoricals count as categories."""
 
 import json
+from datetime import date
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from scipy.sparse import csr_matrix
 
 from allcores_study.data import class_values
 from allcores_study.data.facts import Facts
-from allcores_study.datasets import npz, table
+from allcores_study.datasets import _table_files, npz, table
 from allcores_study.interactive import data_files
 
 
@@ -22,6 +25,9 @@ from allcores_study.interactive import data_files
         pd.Series([10**19, 10**19 + 1] * 6, dtype="uint64"),
         pd.Series(pd.Categorical(["b", "a"] * 6, ["c", "b", "a"], ordered=True)),
         pd.Series(pd.Categorical([30, 4] * 6)),
+        pd.Series(pd.Categorical([2, 10] * 6, [10, 7, 2], ordered=True)),
+        pd.Series(pd.Categorical([False, True] * 6, [True, False])),
+        pd.Series(pd.to_datetime(["2026-01-31", "2026-01-01"] * 6)),
     ],
     ids=lambda target: str(target.dtype),
 )
@@ -45,6 +51,8 @@ def test_classes_keep_their_dtype(tmp_path, target):
         ([2.0, 5.0, 2.0], [2.0, 5.0, 2.0]),
         ([[3], [1], [3]], [3, 1, 3]),
         ([1, 0, 1], [1, 0, 1]),
+        (np.array([7, 3, 7], dtype=object), [7, 3, 7]),
+        (np.array([1, 0, 1], np.float16), [1.0, 0.0, 1.0]),
     ],
 )
 def test_answers_beside_arrays_are_classes_of_any_kind(tmp_path, answers, expected):
@@ -63,11 +71,65 @@ def test_answers_beside_arrays_are_classes_of_any_kind(tmp_path, answers, expect
         ((np.ma.masked_less([[1.0, -9.0]] * 3, 0), [0, 1, 1]), "inputs have 3 masked values"),
         ((np.zeros((3, 2)), np.array(["a", 1, None], dtype=object)), "answers are no classes"),
         ((pd.DataFrame({"a": range(3)}), [0, 1]), "found 3 inputs and 2 answers"),
+        ((pd.DataFrame({"a": range(3)}), 1), "answers are 1; expected an array"),
+        (([[1], [2, 3]], [0, 1]), "inputs are not an array"),
+        ((csr_matrix(np.eye(3)), [0, 1, 1]), r"inputs are a csr_matrix; give inputs.toarray\(\)"),
+        ((torch.zeros(3, 2, dtype=torch.bfloat16), [0, 1, 1]), "inputs are not an array"),
+        (("ab", "cd"), "inputs are 'ab'; expected an array"),
     ],
 )
 def test_arrays_that_cannot_be_meant_are_told(tmp_path, data, told):
     with pytest.raises(ValueError, match=told):
         data_files.entry(tmp_path / "mine.yaml", data, None, None, 2, {})
+
+
+def test_a_categorical_beside_numbers_stays_one(tmp_path):
+    answers = pd.Series(pd.Categorical(["p", "n", "p"], ["p", "n"]))
+    data = np.zeros((3, 2), np.float32), answers
+    entry, _ = data_files.entry(tmp_path / "mine.yaml", data, None, None, 2, {})
+    samples = table.load(None, path=str(tmp_path / entry["path"]), target=entry["target"])
+    classes = class_values.restored(Facts.of(samples).class_values)
+    assert list(classes) == ["p", "n"] and classes.dtype == answers.dtype
+
+
+def test_categories_with_gaps_are_what_a_new_frame_has(tmp_path):
+    frame = pd.DataFrame({"d": pd.Categorical([3, None, 4] * 4), "y": [0, 1] * 6})
+    entry, _ = data_files.entry(tmp_path / "mine.yaml", frame, "y", None, 2, {})
+    samples = table.load(None, path=str(tmp_path / entry["path"]), target="y", missing="mean")
+    assert [column["category"] for column in samples.columns] == ["3", "4"]
+    assert samples.notes == []
+    new = _table_files.with_texts(_table_files.of_frame(frame))
+    assert (table.encoded("new", new, samples.columns) == samples.chunks[0]).all()
+
+
+@pytest.mark.parametrize("dtype", ["double[pyarrow]", "int64[pyarrow]", "Int64", "Float64"])
+def test_numbers_of_any_dtype_are_numbers(tmp_path, dtype):
+    column = pd.Series([-9, 1, 2, 3] * 5).astype(dtype)
+    frame = pd.DataFrame({"x": column, "y": [0, 1] * 10})
+    frame.to_parquet(tmp_path / "mine.parquet")
+    reading = {"missing": "mean", "missing_values": [-9]}
+    samples = table.load(None, path=str(tmp_path / "mine.parquet"), target="y", **reading)
+    assert np.isnan(samples.chunks[0][:, 0]).sum() == 5
+
+
+def test_codes_of_missing_numbers_are_no_truth_values(tmp_path):
+    frame = pd.DataFrame({"d": [True, False, False] * 4, "x": [0, 1, 2] * 4, "y": [0, 1] * 6})
+    frame.to_parquet(tmp_path / "mine.parquet")
+    frame.to_csv(tmp_path / "mine.csv", index=False)
+    for kind in ("parquet", "csv"):
+        path = str(tmp_path / f"mine.{kind}")
+        samples = table.load(
+            None, path=path, target="d", drop=["y"], missing_values=[0, 1], missing="mean"
+        )
+        assert samples.names == ["False", "True"]
+        assert np.isnan(samples.chunks[0][:, 0]).sum() == 8
+
+
+@pytest.mark.parametrize("values", [[date(2026, 1, 1), date(2026, 1, 2)], [b"a", b"b"]])
+def test_classes_of_other_kinds_are_refused(tmp_path, values):
+    pd.DataFrame({"x": range(6), "y": values * 3}).to_parquet(tmp_path / "mine.parquet")
+    with pytest.raises(ValueError, match=r"the column y holds a (date|bytes); expected texts"):
+        table.load(None, path=str(tmp_path / "mine.parquet"), target="y")
 
 
 @pytest.mark.parametrize("ordered", [False, True])

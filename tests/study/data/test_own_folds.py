@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from sklearn.model_selection import (
     GroupKFold,
     KFold,
@@ -126,9 +127,19 @@ def test_splitters_give_the_folds_that_scikit_learn_gives(tmp_path, splitter, is
 @pytest.mark.parametrize(
     ("splitter", "told"),
     [
-        (RepeatedKFold(n_splits=2, n_repeats=2), "holds samples out more than once"),
+        (
+            RepeatedKFold(n_splits=2, n_repeats=2, random_state=0),
+            "holds samples out more than once",
+        ),
         (ShuffleSplit(2, test_size=0.2, random_state=0), "more than once|does not train on all"),
         (TimeSeriesSplit(3, gap=2), "TimeSeriesSplit with the default"),
+        (KFold(3, shuffle=True), "draws other folds each time; give it a random_state"),
+        (GroupKFold(3), "cannot split these data .ValueError: The 'groups' parameter should not"),
+        (KFold, "found the class KFold; expected a number"),
+        (PredefinedSplit([0] * 24), "gives 1 folds; expected at least two"),
+        (None, "found None; expected a number"),
+        (2.5, "found 2.5; expected a number"),
+        (np.zeros((24, 1)), r"folds: found \(24, 1\); expected a value for each of 24"),
         (np.array([0, 1, 2]), r"folds: found \(3,\); expected a value for each of 24"),
     ],
 )
@@ -136,3 +147,44 @@ def test_splitters_that_no_study_has_are_told(tmp_path, splitter, told):
     data = np.zeros((24, 2)), np.arange(24) % 2
     with pytest.raises(ValueError, match=told):
         data_files.entry(tmp_path / "x.yaml", data, None, None, splitter, {})
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        [0, 1, None, -1] * 6,
+        pd.Series([0, 1, -1] * 8, dtype=object),
+        ["b", "c", "", "NA"] * 6,
+        np.array([0.0, 1.0, np.nan] * 8),
+        torch.tensor([0, 1, -1] * 8),
+    ],
+    ids=["list", "objects", "texts", "floats", "tensor"],
+)
+def test_what_names_no_fold_is_held_out_in_none(tmp_path, own):
+    data = np.zeros((24, 2)), np.arange(24) % 2
+    entry, count = data_files.entry(tmp_path / "x.yaml", data, None, None, own, {})
+    fold_of = npz.load(None, path=str(tmp_path / entry["path"])).folds
+    assert count == 2 and set(fold_of) == {-1, 0, 1}
+    assert (fold_of[0], fold_of[1], fold_of[-1]) == (0, 1, -1)
+
+
+@pytest.mark.parametrize(
+    ("groups", "told"),
+    [
+        ([1, 2, np.nan] * 8, "groups: 8 values are missing"),
+        ("b", "groups are 'b'; expected an array"),
+        (np.zeros((24, 2)), r"groups: found \(24, 2\); expected \(24,\)"),
+    ],
+)
+def test_groups_that_cannot_be_meant_are_told(tmp_path, groups, told):
+    data = np.zeros((24, 2)), np.arange(24) % 2
+    with pytest.raises(ValueError, match=told):
+        data_files.entry(tmp_path / "x.yaml", data, None, groups, 2, {})
+
+
+def test_groups_may_be_anything(tmp_path):
+    data = np.zeros((24, 2)), np.arange(24) % 2
+    groups = np.array(["a", 1, "b"] * 8, dtype=object)
+    entry, _ = data_files.entry(tmp_path / "x.yaml", data, None, groups, 2, {})
+    samples = npz.load(None, path=str(tmp_path / entry["path"]))
+    assert samples.groups.tolist() == [0, 1, 2] * 8

@@ -19,6 +19,7 @@ from sklearn.calibration import CalibrationDisplay
 from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier
 from sklearn.inspection import permutation_importance
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import make_scorer
 from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, RepeatedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -252,6 +253,13 @@ def test_classes_of_ones_own_and_strategies_that_fit(here, monkeypatch, capsys):
         ),
         ({"data": "own.csv"}, "data: found 'own.csv'; expected a DataFrame, as pandas reads it"),
         ({"target": ("a", "b")}, "target: found a tuple; expected a column's name"),
+        ({"models": {("a",): SGD}}, r"models: found \('a',\); expected letters, digits"),
+        ({"models": {"a/b": RandomForestClassifier()}}, "models: found 'a/b'; expected letters"),
+        ({"metrics": 3}, "metrics: found 3; expected names or functions, in a list"),
+        ({"metrics": [make_scorer(len)]}, r"metrics\[0\]: found a _Scorer; expected a function"),
+        ({"schedules": 3}, "schedules: found 3; expected labels, or {label: entry}"),
+        ({"profile": 5}, "profile: found 5; expected a name or a folder"),
+        ({"profile": "none"}, "profile: found no none with a config.yaml"),
         ({"groups": np.arange(47)}, r"groups: found \(47,\); expected \(48,\)"),
         ({"cv": 5}, "cv: give `folds`: a number, an array or a splitter"),
         ({"scoring": "roc_auc"}, "scoring: give `metrics`"),
@@ -262,7 +270,7 @@ def test_classes_of_ones_own_and_strategies_that_fit(here, monkeypatch, capsys):
             "dataset.name: found 'wine', but data is 'digits'",
         ),
         ({"folds": np.zeros(48)}, "folds: found 1 of them; expected at least two"),
-        ({"folds": RepeatedKFold(n_splits=2)}, "holds samples out more than once"),
+        ({"folds": RepeatedKFold(n_splits=2, random_state=0)}, "holds samples out more than once"),
         ({"data": "digits", "target": None, "folds": KFold(2)}, "folds: the name of a dataset"),
         ({"dataset": "regression"}, "dataset: found a str; expected a dict of settings"),
         ({"name": None}, "name: found None; expected letters"),
@@ -289,6 +297,13 @@ def test_errors_name_the_argument(wrong, told):
     arguments = {"data": rows(), "models": {"mlp": {**MLP, "optimizer": SGD}}, "target": "ill"}
     with pytest.raises(ValueError, match=told):
         cross_validate(**arguments | {"name": "ill", "folds": 2, "cores": 2} | wrong)
+
+
+def test_a_name_whose_config_is_broken_can_be_used_again(here):
+    workflow.write(Path("ill.yaml"), {})
+    with Path("ill.yaml").open("a") as file:
+        file.write("models: {[a]: }")
+    assert not workflow.has_final(Path("ill.yaml"), "ill")
 
 
 def test_a_config_that_a_person_wrote_stays():
