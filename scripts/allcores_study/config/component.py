@@ -63,6 +63,7 @@ class Component:
         module, attribute: where load() imports it from.
         options: option -> its default, or ... if it has none; None: any option is accepted.
         arguments: names of all its parameters; None: unknown without importing it.
+        positional: how many of them may be given by position; None: unknown, or any number.
         constants: name -> value of the literals assigned in its file and class, and of the keyword
             arguments of its decorators.
         is_estimator: whether it is an estimator with scikit-learn's interface, not a network.
@@ -78,6 +79,7 @@ class Component:
     constants: dict[str, Any]
     is_estimator: bool = False
     supplied: frozenset[str] = frozenset()
+    positional: int | None = None
 
     def problems(
         self, path: Keys, options: dict[str, Any], other_keys: Iterable[str] = ()
@@ -168,6 +170,7 @@ def read(kind: str, name: str, module: str, file: Path, node: Definition) -> Com
         | (_literals(node.body) if isinstance(node, ast.ClassDef) else {})
         | _decorations(node),
         supplied=frozenset(defaults_of) & DECIDED_BY_DATA if kind == "models" else frozenset(),
+        positional=None if args.vararg else len(positional),
     )
 
 

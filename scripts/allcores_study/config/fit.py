@@ -41,6 +41,9 @@ def task_of_study(config: dict[str, Any], study: dict[str, Any]) -> Component:
     return registry.task(grid.labelled(config, "datasets", study["datasets"][0]))
 
 
+OF_METRIC = 3  # values that a metric takes
+
+
 def _check_metrics(config: dict[str, Any], path: Keys, study: dict[str, Any]) -> Iterator[Problem]:
     """Check that a study has one task, and only metrics that suit it."""
     task, labels = task_of_study(config, study), study["datasets"]
@@ -67,11 +70,17 @@ def _check_metrics(config: dict[str, Any], path: Keys, study: dict[str, Any]) ->
     suitable = [name for name, metric in registry.metrics().items() if _suits(metric, task)]
     for position, name in enumerate(study.get("metrics", ())):
         try:
-            suits = name in suitable or (":" in name and _suits(registry.metric(name), task))
+            own = registry.metric(name) if ":" in name else None
         except ValueError as error:
             yield (*path, "metrics", position), str(error)
             continue
-        if not suits:
+        if own and own.positional is not None and own.positional < OF_METRIC:
+            yield (
+                (*path, "metrics", position),
+                f"found {name!r}, which takes {own.positional} values; a metric takes the true and "
+                "the predicted values, and the probabilities",
+            )
+        elif not (_suits(own, task) if own else name in suitable):
             is_own = " (a metric's `targets` name what it is for)" if ":" in name else ""
             yield (
                 (*path, "metrics", position),

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from allcores.machine import cores
-from allcores_study.config import registry
+from allcores_study.config import grid, registry
 from allcores_study.config import settings as config_keys
 from allcores_study.interactive import data_files, settings, workflow
 from allcores_study.interactive.result import Result
@@ -121,7 +121,7 @@ def compare_strategies(
     data: Data,
     *,
     name: str,
-    workers: Sequence[int] = (1, 2),
+    workers: int | Sequence[int] = (1, 2),
     strategies: Sequence[str] | Mapping[str, Any] | None = None,
     **keys: Any,
 ) -> Result:
@@ -140,6 +140,7 @@ def compare_strategies(
     Raises:
         ValueError, workflow.StudyError: see cross_validate().
     """
+    workers = [workers] if isinstance(workers, int) else workers
     if strategies is None:
         strategies = _fitting(max(workers), keys.get("cores", "all"))
     usual = {"folds": 2, "exclusive": True}
@@ -150,8 +151,13 @@ def compare_strategies(
 def _fitting(workers: int, available: int | str) -> list[str]:
     """Return the built-in strategies that need no device and no more than the available cores."""
     count = cores.allowed() if available == "all" else int(available)
+    if workers > count:
+        raise ValueError(f"workers: found {workers}; this call has {count} cores")
     fitting, left_out = [], []
-    for name, found in registry.strategies().items():
+    # The first one is the baseline.
+    known = registry.strategies()
+    for name in sorted(known, key=lambda name: name != grid.SERIAL.label):
+        found = known[name]
         needed = workers + (found.options or {}).get("servers", 0)
         if found.constants.get("reference"):
             left_out.append(f"{name} (needs a device)")

@@ -6,6 +6,8 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from allcores.files import sha256_of
 
 IS_ESTIMATOR = True
@@ -33,15 +35,23 @@ def estimator(file: str, sha256: str, n_jobs: int = 1, random_state: int | None 
 
 
 def content_of(place: str, given: Any) -> bytes:
-    """Return an estimator as the content of a file.
+    """Return an estimator, unfitted, as the content of a file.
 
     Raises:
         ValueError: other processes could not load it.
     """
+    from sklearn.base import clone
+
+    state = np.random.get_state()
     try:
-        content = pickle.dumps(given)
+        # Unfitted, and with one state of what parts such as scipy's distributions share: the same
+        # estimator is the same file.
+        np.random.seed(0)
+        content = pickle.dumps(clone(given))
     except Exception as error:  # whatever its parts raise
         raise ValueError(f"{place}: cannot be pickled for other processes: {error}") from None
+    finally:
+        np.random.set_state(state)
     if b"__main__" in content:
         raise ValueError(
             f"{place}: has a part that is defined in this script or notebook, which other "

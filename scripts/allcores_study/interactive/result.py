@@ -136,7 +136,7 @@ class Result:
     @property
     def report(self) -> Path:
         """The page with everything."""
-        return self.folder / "report.html"
+        return self._file("report.html")
 
     def model(self, label: str | None = None) -> Model:
         """Return the trained model that scored best, to use on new data; see Model.of().
@@ -158,6 +158,7 @@ class Result:
             ValueError: the config is no longer there.
             workflow.StudyError: some runs failed.
         """
+        self._file("")  # else it would train what a later call asked for
         file = workflow.file_of(self.name)
         if file.absolute() != self.config_file or not file.exists():
             raise ValueError(f"{self.config_file} is not in the working directory; go there first")
@@ -167,7 +168,8 @@ class Result:
         with workflow.alone(file):
             workflow.write(file, config)
             workflow.run(file, cores, study["datasets"][0])
-        return Result(self.name).model(label)
+        self._made = self._read_made()
+        return self.model(label)
 
     @property
     def _shown(self) -> pd.DataFrame:

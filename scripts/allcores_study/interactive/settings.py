@@ -126,6 +126,8 @@ def _of_estimator(place: str, estimator: Any) -> dict[str, Any]:
     for name, value in chosen.items():
         if isinstance(value, LISTS) and not isinstance(usual.get(name), LISTS):
             raise ValueError(f"{place}.{name}: a config takes a list for a sweep")
+        if callable(value) and not hasattr(value, "get_params"):
+            raise ValueError(f"{place}.{name}: a config takes a function for a component")
     values = {name: plain(f"{place}.{name}", value) for name, value in chosen.items()}
     return {"import": import_path(place, kind), **values}
 
@@ -137,6 +139,9 @@ def plain(place: str, value: Any) -> Any:
         ValueError: a config has no such value.
     """
     if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise ValueError(f"{place}: found the key {key!r}; expected a text")
         entry = {key: plain(f"{place}.{key}", child) for key, child in value.items()}
         return entry | entry.pop("name") if isinstance(entry.get("name"), dict) else entry
     if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
@@ -149,7 +154,8 @@ def plain(place: str, value: Any) -> Any:
         return {"import": import_path(place, value)}
     raise ValueError(
         f"{place}: found a {type(value).__name__}, which a config cannot hold; expected numbers, "
-        "texts, lists and dicts"
+        "texts, lists and dicts. An estimator is given as it is, not in a dict; a search over its "
+        "parameters is one, too"
     )
 
 

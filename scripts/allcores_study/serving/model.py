@@ -73,7 +73,8 @@ class Model:
         if first.columns:
             names = dict.fromkeys(column["name"] for column in first.columns)
             self.feature_names_in_ = np.array([*names], dtype=object)
-            self.n_features_in_ = len(names)
+        if len(first.shape) == 1:
+            self.n_features_in_ = len(names) if first.columns else first.shape[0]
 
     @classmethod
     def of(cls, place: str | Path, label: str | None = None, dataset: str | None = None) -> Model:
@@ -160,11 +161,18 @@ class Model:
         return table.to_numpy()
 
     def score(self, data: Any, true: Any) -> float:
-        """Return the accuracy, or R2 for numbers, as scikit-learn's estimators do."""
+        """Return the accuracy, or R2 for numbers, as scikit-learn's estimators do.
+
+        Of several labels, all have to be right.
+        """
         from sklearn import metrics
 
-        measure = metrics.r2_score if self.predictors[0].classes is None else metrics.accuracy_score
+        measure = metrics.r2_score if self._predicts_numbers else metrics.accuracy_score
         return float(measure(true, self.predict(data)))
+
+    @property
+    def _predicts_numbers(self) -> bool:
+        return self.predictors[0].task.name == "regression"
 
     def fit(self, data: Any, true: Any = None) -> Model:
         """Return the model as it is: a study has trained it."""
@@ -176,13 +184,16 @@ class Model:
     def __sklearn_tags__(self) -> Any:
         from sklearn.utils import ClassifierTags, RegressorTags, Tags, TargetTags
 
-        is_classifier = self.predictors[0].classes is not None
+        is_regressor, has_labels = self._predicts_numbers, self.predictors[0].classes is None
         return Tags(
-            estimator_type="classifier" if is_classifier else "regressor",
+            estimator_type="regressor" if is_regressor else "classifier",
             target_tags=TargetTags(required=True),
-            classifier_tags=ClassifierTags() if is_classifier else None,
-            regressor_tags=None if is_classifier else RegressorTags(),
+            classifier_tags=None if is_regressor else ClassifierTags(multi_label=has_labels),
+            regressor_tags=RegressorTags() if is_regressor else None,
         )
+
+    def __sklearn_clone__(self) -> Model:
+        return self  # as a frozen estimator
 
     def predictions(
         self, data: Any, unknown_as_none: bool = False, are_compared: bool = True

@@ -66,6 +66,8 @@ def of(
     """
     if isinstance(data, str | Path):
         return _at(Path(data), predictor, unknown_as_none, unseen)
+    if isinstance(data, pd.DataFrame) and not (predictor.columns or predictor.vocabulary):
+        return of(data.to_numpy(), predictor)
     if isinstance(data, pd.DataFrame):
         if data.columns.nlevels > 1:
             raise ValueError("data: its columns have several levels; name each by one text")
@@ -78,7 +80,7 @@ def of(
         frame = _table_files.with_texts(_table_files.of_frame(frame, missing_values))
         read = _table_files.Table(frame)
         return _of_table("data", read, predictor, unknown_as_none, unseen)
-    array = np.asarray(data)
+    array = np.asarray(data.detach() if hasattr(data, "detach") else data)
     if predictor.columns and array.ndim == 2 and not isinstance(data, pd.Series):
         names = list(dict.fromkeys(column["name"] for column in predictor.columns))
         if array.shape[1] != len(names):

@@ -206,11 +206,6 @@ def tried_out(
     if is_for_classes == (targets == "numbers"):
         found = "classes" if is_for_classes else "numbers"
         raise ValueError(f"{name} predicts {found}; the targets are {targets}")
-    if is_for_classes and not hasattr(model.estimator, "predict_proba"):
-        raise ValueError(
-            f"{name} has no predict_proba() with these options; expected a classifier that gives "
-            "probabilities, by which it is scored (SVC does with `probability: true`)"
-        )
     if task.target != "fixed":
         raise ValueError(f"{name} does not predict {targets}; expected a network")
     if vocabulary:
@@ -231,6 +226,13 @@ def _fitted(
     began = time.perf_counter()
     model.fit(torch.from_numpy(inputs), task.examples(count, shape).numpy())
     seconds = time.perf_counter() - began
+    # Asked only now: some have it once they are fitted.
+    if model.gives_probabilities and not hasattr(model.estimator, "predict_proba"):
+        raise ValueError(
+            f"{type(model.estimator).__name__} has no predict_proba() with these options; expected "
+            "a classifier that gives probabilities, by which it is scored (SVC does with "
+            "`probability: true`)"
+        )
     scores = model(torch.from_numpy(inputs))
     if not torch.isfinite(scores).all():
         raise ValueError("it predicts numbers that are not finite")

@@ -14,13 +14,21 @@ import pytest
 import torch
 import yaml
 from conftest import ROOT
-from sklearn.base import TransformerMixin, is_classifier
+from scipy.stats import loguniform
+from sklearn.base import TransformerMixin, clone, is_classifier
 from sklearn.calibration import CalibrationDisplay
 from sklearn.ensemble import GradientBoostingClassifier, RandomForestClassifier
 from sklearn.inspection import permutation_importance
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import make_scorer
-from sklearn.model_selection import GridSearchCV, GroupKFold, KFold, RepeatedKFold
+from sklearn.metrics import f1_score, make_scorer
+from sklearn.model_selection import (
+    GridSearchCV,
+    GroupKFold,
+    KFold,
+    RandomizedSearchCV,
+    RepeatedKFold,
+)
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
@@ -174,6 +182,7 @@ def test_a_model_is_an_estimator_of_scikit_learn(result):
     assert shown.estimator_name == "Model"
     with pytest.raises(ValueError, match="data: found 3 columns; the model takes 2: age, sex"):
         model.predict(np.zeros((4, 3)))
+    assert clone(model) is model
 
 
 def test_a_call_starts_without_torch():
@@ -189,6 +198,8 @@ def test_a_result_that_a_later_call_replaced_says_so(result):
     for use in ("runs", "table", "answer", "predictions"):
         with pytest.raises(ValueError, match="replaced by a later call of that name"):
             getattr(result, use)
+    with pytest.raises(ValueError, match="replaced by a later call of that name"):
+        result.fit("mlp")
     shutil.copy("kept", study / "made.json")
     assert len(result.runs) == 4
 
@@ -207,6 +218,7 @@ def test_a_final_model_stays_until_a_call_ends_it(here, result):
     assert not result.model("mlp").predictors[0].run.final
     model = result.fit("mlp")
     assert model.predictors[0].run.final
+    assert "scored best" in result.answer  # it is still that of this study
     assert yaml.safe_load(Path("ill.yaml").read_text())["studies"]["ill"]["final"]
     final = Path("results/ill/studies/ill/final")
     (final / "mine.txt").write_text("of the user")
@@ -214,6 +226,7 @@ def test_a_final_model_stays_until_a_call_ends_it(here, result):
     assert not study_of_ill(final=False).model("mlp").predictors[0].run.final
     # Only what was written is deleted.
     assert [file.name for file in final.rglob("*")] == ["mine.txt"]
+    result = Result("ill")
     os.chdir(here.parent)
     with pytest.raises(ValueError, match="is not in the working directory"):
         result.fit("mlp")
@@ -233,6 +246,9 @@ def test_classes_of_ones_own_and_strategies_that_fit(here, monkeypatch, capsys):
     )
     assert {"serial", "ddp", "hogwild"} <= set(speed.table["strategy"])
     assert "parameter_server" not in set(speed.table["strategy"])
+    assert "serial" in speed.answer  # with which the others are compared
+    with pytest.raises(ValueError, match="workers: found 4; this call has 1 cores"):
+        compare_strategies(model, (inputs, labels), name="fast", workers=4, cores=1)
     assert set(speed.model().predict(inputs)) <= {"yes", "no"}
 
 
@@ -255,6 +271,7 @@ def test_classes_of_ones_own_and_strategies_that_fit(here, monkeypatch, capsys):
         ({"target": ("a", "b")}, "target: found a tuple; expected a column's name"),
         ({"models": {("a",): SGD}}, r"models: found \('a',\); expected letters, digits"),
         ({"models": {"a/b": RandomForestClassifier()}}, "models: found 'a/b'; expected letters"),
+        ({"metrics": [f1_score]}, "found 'sklearn.metrics:f1_score', which takes 2 values"),
         ({"metrics": 3}, "metrics: found 3; expected names or functions, in a list"),
         ({"metrics": [make_scorer(len)]}, r"metrics\[0\]: found a _Scorer; expected a function"),
         ({"schedules": 3}, "schedules: found 3; expected labels, or {label: entry}"),
@@ -431,3 +448,20 @@ def test_ctrl_c_stops_the_runs_and_the_same_call_continues(here):
     assert "stopped; the same call continues" in told
     left = subprocess.run(["pgrep", "-f", str(here)], capture_output=True, text=True).stdout.split()
     assert not left
+
+
+def test_an_estimator_is_the_same_file_whatever_happened_to_it():
+    search = RandomizedSearchCV(LogisticRegression(), {"C": loguniform(0.1, 10)}, n_iter=2)
+    given = {
+        "search": search,
+        "pipeline": make_pipeline(StandardScaler(), LogisticRegression()),
+        "weights": LogisticRegression(class_weight={0: 1, 1: 2}),
+        "function": KNeighborsClassifier(weights=np.square),
+    }
+    files = []
+    for _ in range(2):
+        found = settings.models(given, lambda label, content: Path(f"{label}.pkl"))
+        files.append({label: entry["sha256"] for label, entry in found.items()})
+        np.random.rand(7)
+        given["pipeline"].fit(np.eye(4), [0, 1, 0, 1])
+    assert files[0] == files[1]
