@@ -100,14 +100,17 @@ def _of_frame(
         values = _of_samples("groups", groups, len(frame))
         frame, names["groups"] = _with_column(frame, "groups", values)
     if not isinstance(folds, int | str):
-        for name in {*np.ravel(names["target"]), names.get("groups")} - {None, *frame.columns}:
+        used = [*np.ravel(names["target"]), *([names["groups"]] if "groups" in names else [])]
+        for name in set(used) - {*frame.columns}:
             raise ValueError(f"data: has no column {name!r}; found {', '.join(frame.columns)}")
         answers, of_group = frame[names["target"]], frame.get(names.get("groups"))
-        inputs = frame.drop(columns=list(np.ravel([*names.values()])) if names else [])
+        inputs = frame.drop(columns=used)
         kind, values, folds = own_folds.of(folds, inputs, answers, of_group)
         key = {"folds": "folds", "times": "time"}[kind]
         if key == "time" and "groups" in names:
             raise ValueError("folds: in order of time, they conflict with `groups`; remove one")
+        if key in options:
+            raise ValueError(f"dataset.{key}: conflicts with the argument `folds`; remove one")
         frame, names[key] = _with_column(frame, key, values)
     of_columns = {
         key: _as_texts(value) if isinstance(value, Integral | list) else value

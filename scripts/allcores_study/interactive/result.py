@@ -107,8 +107,8 @@ class Result:
         """
         frame = pd.read_parquet(self._file("predictions.parquet"))
         label = yaml_files.read(self.config_file)["studies"][self.name]["datasets"][0]
-        known = Record.content_of(f"{self.results}/data/{label}/dataset.json")["class_values"]
-        if known is None:
+        known = Record.content_of(f"{self.results}/data/{label}/dataset.json").get("class_values")
+        if known is None:  # of numbers, or the dataset is gone
             return frame
         classes = class_values.restored(known)
         found = {f"{name}_class": classes.take(frame[name]) for name in ("true", "predicted")}

@@ -87,10 +87,9 @@ def names(place: str, given: Any) -> list[str]:
     given = [given] if isinstance(given, str) or callable(given) else given
     if not isinstance(given, list | tuple):
         raise ValueError(f"{place}: found {given!r}; expected names or functions, in a list")
-    are_functions = [callable(one) for one in given]
     return [
-        import_path(f"{place}[{number}]", one) if is_function else plain(f"{place}[{number}]", one)
-        for number, (one, is_function) in enumerate(zip(given, are_functions, strict=True))
+        (import_path if callable(one) else plain)(f"{place}[{number}]", one)
+        for number, one in enumerate(given)
     ]
 
 
@@ -154,8 +153,8 @@ def plain(place: str, value: Any) -> Any:
         return {"import": import_path(place, value)}
     raise ValueError(
         f"{place}: found a {type(value).__name__}, which a config cannot hold; expected numbers, "
-        "texts, lists and dicts. An estimator is given as it is, not in a dict; a search over its "
-        "parameters is one, too"
+        "texts, lists and dicts. An estimator is given as it is, not in a dict; so is a search "
+        "over its parameters"
     )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import platform
 import re
 import signal
 import subprocess
@@ -19,13 +18,13 @@ from typing import Any
 
 import yaml
 
-from allcores import files
 from allcores.files import write_text
 from allcores.machine import cores, lifetime
 from allcores_study import programs, yaml_files
 from allcores_study.config import settings
 from allcores_study.records import results_folder
 from allcores_study.records.results_folder import ResultsFolder
+from allcores_study.watching import journal
 from allcores_study.watching.progress_line import LINES_EVERY
 from allcores_study.watching.state import DONE, FAILED, RUNNING, WAITING
 
@@ -67,19 +66,14 @@ def alone(file: Path) -> Iterator[None]:
     Raises:
         ValueError: one is running.
     """
-    lock = Path(results_of(file).call_file("python"))
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    with lock.open("a+") as held:
-        try:
-            files.hold(held, wait=False)
-        except BlockingIOError:
-            raise ValueError(
-                f"name: another call of {file.stem} is running ({lock.read_text()}); wait until "
-                "it has ended, or choose another name"
-            ) from None
-        held.truncate(0)
-        held.write(f"process {os.getpid()} on {platform.node()}")
-        held.flush()
+    try:
+        held = journal.hold(results_of(file).call_file("python"))
+    except BlockingIOError as error:
+        raise ValueError(
+            f"name: another call of {file.stem} is running ({error}); wait until it has ended, or "
+            "choose another name"
+        ) from None
+    with held:
         yield
 
 

@@ -146,23 +146,36 @@ def lock(folder: ResultsFolder) -> TextIO:
     Returns:
         A file that holds the lock while it is open.
     """
-    file = Path(folder.call_file(LOCK))
-    file.parent.mkdir(parents=True, exist_ok=True)
-    held, deadline = file.open("a+"), time.monotonic() + PATIENCE
+    deadline = time.monotonic() + PATIENCE
     while True:
         try:
-            files.hold(held, wait=False)
-            held.truncate(0)
-            held.write(f"process {os.getpid()} on {platform.node()}")
-            held.flush()
-            return held
-        except BlockingIOError:
+            return hold(folder.call_file(LOCK))
+        except BlockingIOError as error:
             if time.monotonic() > deadline:
                 sys.exit(
-                    f"{folder.path}: another invocation is running ({file.read_text()}); run this "
-                    "again when it has ended"
+                    f"{folder.path}: another invocation is running ({error}); run this again when "
+                    "it has ended"
                 )
             time.sleep(PATIENCE / 10)
+
+
+def hold(file: str | Path) -> TextIO:
+    """Lock a file for as long as it is open.
+
+    Raises:
+        BlockingIOError: another process holds it, which the message names.
+    """
+    Path(file).parent.mkdir(parents=True, exist_ok=True)
+    held = Path(file).open("a+")
+    try:
+        files.hold(held, wait=False)
+    except BlockingIOError:
+        held.close()
+        raise BlockingIOError(Path(file).read_text()) from None
+    held.truncate(0)
+    held.write(f"process {os.getpid()} on {platform.node()}")
+    held.flush()
+    return held
 
 
 def is_held(folder: ResultsFolder) -> bool:

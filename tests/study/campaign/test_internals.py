@@ -3,6 +3,7 @@
 What concerns clusters and signals is tested in test_slurm.py and test_workflow.py."""
 
 import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +12,7 @@ from project import WARM, copy
 from snakemake.resources import Resources
 
 from allcores_study.campaign import snakemake_internals as internals
+from allcores_study.campaign.run_jobs import RunJobs
 
 FLAGS = ["--cores", "2", "--scheduler", "greedy"]
 SNAKEFILE = """
@@ -78,6 +80,33 @@ onsuccess:
 onerror:
     print("told", internals.is_told_to_finish(workflow), file=sys.stderr)
     print("left", internals.is_told_to_leave(workflow), file=sys.stderr)
+"""
+
+
+TURNS = """
+import sys
+
+sys.path.insert(0, SCRIPTS)
+from allcores_study.campaign import snakemake_internals as internals
+
+internals.one_local_job_at_a_time(workflow)
+
+
+rule all:
+    input:
+        "1",
+        "2",
+
+
+rule one:
+    output:
+        "{number}",
+    wildcard_constraints:
+        number="[12]",
+    resources:
+        local_slot=1,
+    shell:
+        "mkdir busy && sleep 0.5 && rmdir busy && touch {output}"
 """
 
 
@@ -165,3 +194,30 @@ def test_what_a_profile_gives_all_jobs_is_known(given, expected):
     assert internals.default_text(workflow, "other") == ""
     settings.default_resources = None
     assert internals.default_text(workflow, "slurm_extra") == ""
+
+
+def test_a_profile_of_a_cluster_decides_not_the_cores(call):
+    given = "--executor", "allcores-slurm", "--jobs", "3"
+    assert "cores None" in call("-n", *given)
+
+
+def test_jobs_on_a_login_node_take_turns(tmp_path):
+    """Each fails if the other runs at the same time."""
+    (tmp_path / "Snakefile").write_text(TURNS.replace("SCRIPTS", repr(str(ROOT / "scripts"))))
+    command = [sys.executable, "-m", "snakemake", "--cores", "2", "-q", "rules"]
+    run = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, text=True, capture_output=True)
+    assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize(
+    ("attempt", "longest", "minutes"), [(1, 20, 30), (2, 45, 45), (3, 20, 30), (3, None, 90)]
+)
+def test_a_retry_asks_for_no_more_time_than_its_partition_gives(
+    monkeypatch, attempt, longest, minutes
+):
+    monkeypatch.setattr(internals, "longest_minutes", lambda workflow: longest)
+    estimates = SimpleNamespace(minutes=lambda runs: 30)
+    jobs = SimpleNamespace(
+        _runs=lambda wildcards: [], call=SimpleNamespace(estimates=estimates, workflow=None)
+    )
+    assert RunJobs.minutes(jobs, None, attempt) == minutes

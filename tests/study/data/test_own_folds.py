@@ -182,6 +182,19 @@ def test_groups_that_cannot_be_meant_are_told(tmp_path, groups, told):
         data_files.entry(tmp_path / "x.yaml", data, None, groups, 2, {})
 
 
+def test_several_targets_are_split_by_groups(tmp_path):
+    frame = pd.DataFrame({"x": range(12), "a": range(12), "b": range(12), "g": np.arange(12) // 3})
+    entry, count = data_files.entry(
+        tmp_path / "x.yaml", frame, ["a", "b"], "g", GroupKFold(2), {"task": "regression"}
+    )
+    path = str(tmp_path / entry.pop("path"))
+    samples = table.load(None, path=path, **{k: v for k, v in entry.items() if k != "name"})
+    assert count == 2 and samples.shape == (12, 1) and samples.targets.shape == (12, 2)
+    expected = GroupKFold(2).split(frame, groups=frame["g"])
+    for fold, (_, held_out) in enumerate(expected):
+        assert np.flatnonzero(samples.folds == fold).tolist() == held_out.tolist()
+
+
 def test_groups_may_be_anything(tmp_path):
     data = np.zeros((24, 2)), np.arange(24) % 2
     groups = np.array(["a", 1, "b"] * 8, dtype=object)

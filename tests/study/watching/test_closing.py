@@ -113,6 +113,15 @@ def test_what_a_call_that_is_told_to_stop_has_not_finished_has_not_failed(tmp_pa
     events.journal.close()
 
 
+def test_the_answer_is_told_with_what_to_check_in_the_data(tmp_path):
+    assert closing.answer(tmp_path) == []
+    sentences = ["mlp scored best.", "OPTIMISTIC.", "Please check: d: 3 copies.", "Another."]
+    (tmp_path / "verdict.txt").write_text("".join(f"{one}\n" for one in sentences))
+    assert closing.answer(tmp_path) == [sentences[0], sentences[2]]
+    (tmp_path / "verdict.txt").write_text("")
+    assert closing.answer(tmp_path) == []
+
+
 def note(folder, run, state_of_run):
     """Leave what a run records that begins and ends."""
     noted = progress.ProgressFile()
