@@ -26,7 +26,7 @@ def test_the_notebook_shows_answer_figure_table_and_predictions(tmp_path):
     cells = json.loads((tmp_path / "study.ipynb").read_text())["cells"]
     shown = [_shown(cell) for cell in cells if cell["cell_type"] == "code"]
     assert "scored best: ROC AUC" in shown[0] and "<svg" in shown[0] and "<table" in shown[0]
-    assert "on the test folds: net" in shown[2]
+    assert "net reached accuracy" in shown[2]
     assert "yes" in shown[3] and "<table" in shown[3]
 
 
