@@ -97,6 +97,7 @@ release: $(READY)
 	@grep -q '^version: $(VERSION)$$' CITATION.cff || { echo "CITATION.cff: expected version: $(VERSION)"; exit 1; }
 	$(MAKE) test docs
 	$(MAKE) test PROCESSOR=default
+	@$(BIN)/python scripts/install.py run test compiler
 	$(BIN)/python -m pip wheel --no-deps --no-build-isolation --quiet --wheel-dir results/release .
 	@sed '1,/^## $(VERSION), /d; /^## /,$$d' CHANGELOG.md > results/release/notes.md
 	@echo "results/release has the wheel. Left to do: git tag v$(VERSION) && git push origin main v$(VERSION), and publish the draft"

@@ -2,6 +2,9 @@
 
     .venv/bin/python scripts/install.py run test      install only these groups
 
+Then it compiles scripts/allcores/parallel/exchange.c, where there is no C compiler with that of the
+package ziglang.
+
 It uses uv, which takes a fraction of pip's time, with the versions and digests of
 requirements.lock. If uv fails, it uses pip. uv does not read pip's settings, so they are passed to
 it. On Linux, torch comes from PyTorch's index of CPU builds if that answers: the build on PyPI
@@ -109,6 +112,11 @@ if __name__ == "__main__":
     )
     names = ", ".join(all_groups)
     parser.add_argument("groups", nargs="+", choices=all_groups, metavar="GROUP", help=names)
-    if not install(parser.parse_args().groups):
+    sys.path.insert(0, str(PROJECT / "scripts"))
+    from allcores.parallel import exchange
+
+    is_without = exchange.compiler() is exchange.ZIG
+    if not install(parser.parse_args().groups + ["compiler"] * is_without):
         sys.exit("the packages could not be installed; see above")
     add_to_path()
+    exchange.build()

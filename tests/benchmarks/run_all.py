@@ -19,6 +19,7 @@ ALL = (
     "dry_run",
     "packing",
     "backend",
+    "tensor_parallel",
     "training_step",
     "step_overhead",
     "model_formats",

@@ -65,6 +65,8 @@ def allcores(tmp_path_factory):
     holds = set(zipfile.ZipFile(wheel).namelist())
     project = {"Snakefile", "workflow/Snakefile", "profiles/default/config.yaml"}
     top = {"allcores/__init__.py", "snakemake_executor_plugin_allcores_slurm/__init__.py"}
+    (compiled,) = [name for name in holds if name.endswith(".so")]
+    assert compiled.startswith("allcores/parallel/exchange_") and "-none-any" not in wheel.name
     assert top | {f"allcores_project/{name}" for name in project} <= holds
     installed = folder / "installed"
     start = "from allcores_project.scripts.command import main; main()"

@@ -36,7 +36,7 @@ MODULES = {
     "strategies": NONE,
     "strategies/base": ALL,
     **dict.fromkeys(("strategies/ddp", "strategies/serial"), HALF),
-    **dict.fromkeys(("parallel/exchange", "parallel/process_group"), HALF),  # of ddp
+    **dict.fromkeys(("parallel/joining", "parallel/process_group"), HALF),  # of ddp
     # the way from data to results, except for what watches, places or tells
     "data": ALL,
     **dict.fromkeys(("data/preparation",), NONE),
@@ -135,6 +135,15 @@ def test_an_edit_changes_the_identity_of_runs_that_reach_it(library, module):
     after = identities()
     expected = sum(module in of_run for of_run in reached())
     assert sum(after[path] != before[path] for path in before) == expected
+
+
+def test_an_edit_of_compiled_code_changes_the_identity_of_all_runs(library):
+    file = library() / "allcores/parallel/exchange.c"
+    before = identities()
+    file.write_text(file.read_text().replace("TILE = 1024", "TILE = 512"))
+    library()
+    after = identities()
+    assert all(after[path] != before[path] for path in before)
 
 
 def test_an_edit_of_what_stacks_trains_runs_that_may_be_stacked():

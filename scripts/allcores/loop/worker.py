@@ -44,7 +44,7 @@ from allcores.loop.parts import parts
 from allcores.loop.shared_model import SharedModel, pickled, restored
 from allcores.machine import allocator, cores, leases
 from allcores.parallel import launch, nodes
-from allcores.parallel.combining import is_moved_here
+from allcores.parallel.collectives import is_moved_here
 from allcores.parallel.optimizers import OptimizerMaker
 from allcores.parallel.reports import RankFailedError
 from allcores.strategies.base import Strategy

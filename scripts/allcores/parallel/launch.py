@@ -14,7 +14,6 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from itertools import chain
 from multiprocessing import get_context
 from types import FrameType
 from typing import Any
@@ -24,18 +23,15 @@ import torch.distributed as dist
 
 from allcores.machine import cores
 from allcores.machine.lifetime import die_with_parent, signals_to_stop
-from allcores.parallel import barrier, supervision
-from allcores.parallel.barrier import Barrier
+from allcores.parallel import exchange, supervision
 from allcores.parallel.clock import ENTRY, Clock
+from allcores.parallel.exchange import Exchange
 from allcores.parallel.nodes import Nodes
 from allcores.parallel.pause import Pause
 from allcores.parallel.rendezvous import LocalRendezvous, RendezvousOverNodes
 from allcores.parallel.reports import A_COMPLAINT, LONGEST, RAISED, Report, pickled
 from allcores.parallel.shared_memory import SharedMemory
 from allcores.parallel.world import COLLECTIVE_TIMEOUT, World
-
-# Seconds to spin at a barrier before sleeping.
-SPIN = 1e-3
 
 
 def run_ranks(
@@ -101,19 +97,13 @@ def _worlds(
     """Return the World of each rank of this node; what has to be closed goes to `opened`."""
     local_ranks, workers_on_node = ranks_of(nodes, workers, servers), workers // nodes.count
     oversubscribed = len(local_ranks) * threads > cores.allowed()
-    signals, pause, shared = (
-        barrier.signals(workers_on_node),
-        Pause(workers_on_node),
-        SharedMemory(),
-    )
+    pause, shared = Pause(workers_on_node), SharedMemory()
     opened.callback(shared.close)
-    for number in chain(*signals):
-        opened.callback(os.close, number)
-    barriers = partial(
-        Barrier,
-        ranks=local_ranks[:workers_on_node],
-        arrivals=memoryview(mmap.mmap(-1, 8 * workers_on_node)).cast("q"),
-        spin=0 if oversubscribed else SPIN,
+    exchanges = partial(
+        Exchange,
+        mmap.mmap(-1, exchange.size_of(workers_on_node)),
+        local_ranks[:workers_on_node],
+        spin=0 if oversubscribed else exchange.SPIN,
         timeout=COLLECTIVE_TIMEOUT.total_seconds(),
     )
     phases = memoryview(mmap.mmap(-1, len(local_ranks) * ENTRY.size))
@@ -132,7 +122,7 @@ def _worlds(
         for place, rank in enumerate(local_ranks)
     ]
     for place, world in enumerate(worlds[:workers_on_node]):
-        world.worker_barrier = barriers(place=place, signals=barrier.of_rank(signals, place))
+        world.exchange = exchanges(place)
     return worlds
 
 

@@ -1,9 +1,8 @@
 """The process group of the backend `shm`: torch's collectives in shared memory.
 
-Ranks on one machine exchange data through two blocks of memory that stay in cache. Every rank
-copies a part of its tensor into its row, all meet at a barrier, and each reads the rows of the
-others. Machines exchange by gloo: the first rank of each sends and receives for all of its ranks.
-Collectives that move pieces from one rank to another go through gloo unchanged.
+Ranks on one machine exchange by exchange.c. Machines exchange by gloo: the first rank of each sends
+and receives for all of its ranks. Collectives that move pieces from one rank to another go through
+gloo unchanged.
 
 A collective has ended when its call returns, also with `async_op`: a thread that continued it in
 the background would take a core from the computation.
@@ -11,31 +10,38 @@ the background would take a core from the computation.
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
+from torch.futures import Future
 
-from allcores.parallel.combining import (
+from allcores.parallel import joining
+from allcores.parallel.collectives import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    BROADCAST,
+    EVERY,
+    INTEGERS,
+    KINDS,
+    MEAN,
+    REDUCE,
+    REDUCE_SCATTER,
+    SUM,
+    UNKNOWN,
     ReduceOp,
-    combine,
-    divide,
+    description,
     is_combined_here,
     is_moved_here,
+    said,
 )
-from allcores.parallel.exchange import (
-    BLOCK,
-    Done,
-    Exchange,
-    flattened,
-    machines,
-    one_thread,
-    parts_of,
-)
+from allcores.parallel.exchange import DifferentCallError
+from allcores.parallel.joining import JoinedExchange
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,14 +49,6 @@ if TYPE_CHECKING:
     from allcores.parallel.world import World
 
 
-# Up to so many elements in the rows of all ranks are added up by each rank: a second barrier, for
-# each to add up a slice, takes longer.
-SMALL = 1 << 15
-DTYPES = sorted({kind for kind in vars(torch).values() if isinstance(kind, torch.dtype)}, key=str)
-REDUCING = ("all_reduce", "reduce", "reduce_scatter")
-KINDS = (*REDUCING, "broadcast", "all_gather", "barrier", "all_to_all", "gather", "scatter")
-EVERY = -1  # instead of the rank of a root
-UNKNOWN = (0, 0, EVERY, 0)  # instead of a dtype, a length, a root and an operation
 NAME = "shm"
 
 
@@ -68,13 +66,64 @@ def of_workers(world: World, backend: str) -> Any:
     return world.new_group(range(world.workers), backend)
 
 
+def _contiguous(tensor: Tensor) -> Tensor:
+    return tensor if tensor.is_contiguous() else tensor.detach().contiguous()
+
+
+def _write_back(tensor: Tensor, whole: Tensor) -> None:
+    if whole is not tensor:
+        tensor.detach().copy_(whole.view(tensor.shape))
+
+
+class Done(dist.Work):
+    """What a collective returns once it has ended."""
+
+    def __init__(self, result: Any) -> None:
+        super().__init__()
+        self.values = result
+
+    def wait(self, timeout: Any = None) -> bool:
+        return True
+
+    is_completed = is_success = wait
+
+    def result(self) -> Any:
+        return self.values
+
+    def get_future(self) -> Any:
+        future: Future[Any] = Future()
+        future.set_result(self.values)
+        return future
+
+
+def _one_thread(collective: Callable[..., Any]) -> Callable[..., Any]:
+    """Let only one thread of a process at a time run a collective."""
+
+    @functools.wraps(collective)
+    def alone(self: SharedMemoryGroup, *arguments: Any, **named: Any) -> Any:
+        with self.lock:
+            return collective(self, *arguments, **named)
+
+    return alone
+
+
+def _for_each(collective: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method that calls a collective for each of several tensors."""
+
+    def all_of(self: SharedMemoryGroup, outputs: Any, inputs: Any, opts: Any = None) -> Any:
+        for output, tensor in zip(outputs, inputs, strict=True):
+            collective(self, output, tensor, opts)
+        return Done(outputs)
+
+    return all_of
+
+
 def _by_gloo(name: str, kind: str) -> Callable[..., Any]:
     """Return a method that runs a collective by gloo once all ranks of this machine are there."""
 
-    @one_thread
+    @_one_thread
     def collective(self: SharedMemoryGroup, *arguments: Any) -> Any:
-        self._meet(kind)
-        self.exchange.end()
+        self._meet(KINDS.index(kind))
         try:
             work = getattr(self.gloo, name)(*arguments)
             work.wait()
@@ -111,25 +160,32 @@ class SharedMemoryGroup(dist.ProcessGroup):
 
     def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
         super().__init__(rank, size)
-        self.own_rank = rank
+        self.own_rank, self.count, self.lock = rank, size, threading.RLock()
         self.gloo: Any = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, size, timeout)
-        self.machines = machines(store, rank, size)
+        processes = joining.processes(store, rank, size)
+        machines = dict.fromkeys(process.machine for process in processes)
+        self.machines = [  # the ranks on each, ordered by their first ones
+            [other for other, process in enumerate(processes) if process.machine == machine]
+            for machine in machines
+        ]
         self.ranks = next(ranks for ranks in self.machines if rank in ranks)
         own_store = dist.PrefixStore(f"machine of {self.ranks[0]}", store)
-        self.exchange = Exchange(own_store, self.ranks, rank, timeout.total_seconds())
+        here = {other: processes[other] for other in self.ranks}
+        self.exchange = JoinedExchange(own_store, here, rank, timeout.total_seconds())
         self.across: Any = None  # gloo between the first ranks of several machines
         if len(self.machines) > 1 and rank == self.ranks[0]:
             across_store = dist.PrefixStore("first ranks", store)
             position = self.machines.index(self.ranks)
             self.across = dist.ProcessGroupGloo(across_store, position, len(self.machines), timeout)
 
-    @one_thread
+    @_one_thread
     def allreduce(self, tensors: list[Tensor], opts: Any = None) -> Any:
         """Combine a tensor with those of all ranks, in place."""
         opts = opts or dist.AllreduceOptions()
-        if not is_combined_here(tensors, opts.reduceOp):
+        operation = opts.reduceOp.op.value
+        if len(tensors) > 1 or not is_combined_here(tensors[0], operation):
             return self._allreduce_by_gloo(tensors, opts)
-        self._combine("all_reduce", tensors[0], opts.reduceOp.op)
+        self._combine(ALL_REDUCE, tensors[0], operation)
         return Done(tensors)
 
     def allreduce_coalesced(self, tensors: list[Tensor], opts: Any) -> Any:
@@ -140,27 +196,30 @@ class SharedMemoryGroup(dist.ProcessGroup):
             self.allreduce([tensor], options)
         return Done(tensors)
 
-    @one_thread
+    @_one_thread
     def reduce(self, tensors: list[Tensor], opts: Any) -> Any:
         """Combine a tensor with those of all ranks, in place at the root."""
-        if not is_combined_here(tensors, opts.reduceOp):
+        operation = opts.reduceOp.op.value
+        if len(tensors) > 1 or not is_combined_here(tensors[0], operation):
             return self._reduce_by_gloo(tensors, opts)
-        self._combine("reduce", tensors[0], opts.reduceOp.op, opts.rootRank)
+        self._combine(REDUCE, tensors[0], operation, opts.rootRank)
         return Done(tensors)
 
-    @one_thread
+    @_one_thread
     def broadcast(self, tensors: list[Tensor], opts: Any) -> Any:
         """Give all ranks the tensor of the root."""
         if not is_moved_here(tensors[0]):
             return self._broadcast_by_gloo(tensors, opts)
-        root = opts.rootRank
-        description = _description(tensors[0], root)
-        with flattened(tensors[0], writes=self.own_rank != root, dtype=torch.uint8) as flat:
-            for part in parts_of(flat, BLOCK):
-                self._broadcast_part(part, root, description)
+        whole, root = _contiguous(tensors[0]), opts.rootRank
+        if self._has_machines:
+            self._broadcast_across(whole, root)
+        else:
+            self._run(BROADCAST, whole, [whole], [whole], root=root)
+        if self.own_rank != root:
+            _write_back(tensors[0], whole)
         return Done(tensors)
 
-    @one_thread
+    @_one_thread
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
         """Give every rank the tensors of all ranks."""
         (outputs_of_all,), (tensor,) = outputs, inputs
@@ -169,18 +228,20 @@ class SharedMemoryGroup(dist.ProcessGroup):
             for output in outputs_of_all
         )
         is_here = all(map(is_moved_here, [tensor, *outputs_of_all])) and not self._has_machines
-        if not is_here or not is_even or len(outputs_of_all) != self.size():
+        if not is_here or not is_even or len(outputs_of_all) != self.count:
             return self._allgather_by_gloo(outputs, inputs)
         self._gather(outputs_of_all, tensor)
         return Done(outputs_of_all)
 
-    @one_thread
+    @_one_thread
     def _allgather_base(self, output: Tensor, tensor: Tensor, opts: Any = None) -> Any:
         """Give every rank the tensors of all ranks, one after the other."""
         self._check_lengths(output, tensor)
         if self._has_machines or not (is_moved_here(output) and is_moved_here(tensor)):
             return self._allgather_base_by_gloo(output, tensor)
-        self._gather([*output.view(self.size(), -1)], tensor)
+        whole = _contiguous(output)
+        self._gather(whole.view(self.count, -1).unbind(), tensor)
+        _write_back(output, whole)
         return Done([output])
 
     def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
@@ -189,44 +250,38 @@ class SharedMemoryGroup(dist.ProcessGroup):
             self.allgather([[of_rank[position] for of_rank in outputs]], [tensor])
         return Done([tensor for of_rank in outputs for tensor in of_rank])
 
-    def allgather_into_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
-        """Call _allgather_base() for several tensors."""
-        for output, tensor in zip(outputs, inputs, strict=True):
-            self._allgather_base(output, tensor)
-        return Done(outputs)
+    allgather_into_tensor_coalesced = _for_each(_allgather_base)
 
-    @one_thread
+    @_one_thread
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any) -> Any:
         """Give rank r the combination of the tensors r in all ranks' lists."""
         (output,), (of_all,) = outputs, inputs
-        is_even = [part.shape for part in of_all] == [output.shape] * self.size()
-        if not is_even or not is_combined_here([output], opts.reduceOp):
+        operation = opts.reduceOp.op.value
+        is_even = [part.shape for part in of_all] == [output.shape] * self.count
+        is_here = all(is_combined_here(tensor, operation) for tensor in (output, *of_all))
+        if not is_even or not is_here or {part.dtype for part in of_all} != {output.dtype}:
             return self._reduce_scatter_by_gloo(outputs, inputs, opts)
-        self._scatter(output, of_all, opts.reduceOp.op)
+        self._scatter(output, of_all, operation)
         return Done(outputs)
 
-    @one_thread
+    @_one_thread
     def _reduce_scatter_base(self, output: Tensor, tensor: Tensor, opts: Any) -> Any:
         """Call reduce_scatter() for one tensor of each rank, cut into equal parts."""
         self._check_lengths(tensor, output)
-        if not is_combined_here([output], opts.reduceOp):
+        operation = opts.reduceOp.op.value
+        if not (is_combined_here(output, operation) and is_moved_here(tensor)):
             return self._reduce_scatter_base_by_gloo(output, tensor, opts)
-        self._scatter(output, [*tensor.reshape(self.size(), -1)], opts.reduceOp.op)
+        self._scatter(output, _contiguous(tensor).view(self.count, -1).unbind(), operation)
         return Done([output])
 
-    def reduce_scatter_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any) -> Any:
-        """Call _reduce_scatter_base() for several tensors."""
-        for output, tensor in zip(outputs, inputs, strict=True):
-            self._reduce_scatter_base(output, tensor, opts)
-        return Done(outputs)
+    reduce_scatter_tensor_coalesced = _for_each(_reduce_scatter_base)
 
-    @one_thread
+    @_one_thread
     def barrier(self, opts: Any = None) -> Any:
         """Wait for all ranks."""
         if self._has_machines:
             return self._barrier_by_gloo()
-        self._meet("barrier")
-        self.exchange.end()
+        self._meet(KINDS.index("barrier"))
         return Done([])
 
     # The names that newer versions of torch call.
@@ -268,7 +323,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
 
     def set_timeout(self, timeout: timedelta) -> None:
         """Set how long collectives wait for other ranks from now on."""
-        self.exchange.barrier.timeout = timeout.total_seconds()
+        self.exchange.timeout = timeout.total_seconds()
         for group in filter(None, (self.gloo, self.across)):
             group._set_default_timeout(timeout)
 
@@ -288,119 +343,98 @@ class SharedMemoryGroup(dist.ProcessGroup):
         return len(self.machines) > 1
 
     def _check_lengths(self, whole: Any, part: Any) -> None:
-        if whole.dtype != part.dtype or whole.numel() != part.numel() * self.size():
+        if whole.dtype != part.dtype or whole.numel() != part.numel() * self.count:
             raise ValueError(
                 f"found tensors of {whole.numel()} {whole.dtype} and {part.numel()} {part.dtype}; "
-                f"expected one that is {self.size()} times as long as the other, of the same dtype"
+                f"expected one that is {self.count} times as long as the other, of the same dtype"
             )
 
-    def _meet(self, kind: str, description: Any = UNKNOWN) -> None:
-        """Meet the ranks of this machine, and check that all run the same collective."""
-        exchange, own = self.exchange, (KINDS.index(kind), *description)
-        exchange.begin(*own)
-        exchange.meet()
-        other = exchange.differing()
-        if other is not None:
-            theirs = exchange.described[exchange.step % 2][other]
-            exchange.end()
+    def _meet(self, kind: int, call: tuple[int, ...] = UNKNOWN) -> None:
+        """Meet the ranks of this machine, and check that all call the same collective."""
+        self._call(kind, call, 0)
+
+    def _run(
+        self,
+        kind: int,
+        tensor: Tensor,
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        operation: int = 0,
+        root: int = EVERY,
+    ) -> None:
+        """Run a collective of exchange.c.
+
+        Args:
+            tensor: has the dtype and the length of each input and output.
+            inputs, outputs: contiguous; one, or one for each rank.
+            root: position of a rank on this machine.
+        """
+        exchange = self.exchange
+        for place, one in enumerate(inputs):
+            exchange.inputs[place] = one.data_ptr()
+        for place, one in enumerate(outputs):
+            exchange.outputs[place] = one.data_ptr()
+        self._call(kind, description(tensor, operation, root), tensor.element_size())
+
+    def _call(self, kind: int, call: tuple[int, ...], size: int) -> None:
+        self.exchange.check()
+        try:
+            self.exchange.run(kind, *call, size)
+        except DifferentCallError as other:
             raise ValueError(
-                f"rank {self.own_rank} calls {_said(*own)}, "
-                f"but rank {self.ranks[other]} calls {_said(*theirs[: len(own)])}"
-            )
+                f"rank {self.own_rank} calls {said(kind, *call)}, "
+                f"but rank {self.ranks[other.place]} calls {said(*other.call)}"
+            ) from None
 
-    def _combine(self, kind: str, tensor: Tensor, operation: Any, root: Any = EVERY) -> None:
-        writes = root in (EVERY, self.own_rank)
-        description = _description(tensor, root, operation)
-        with flattened(tensor, writes) as flat:
-            for part in parts_of(flat, BLOCK // flat.element_size()):
-                rows = self.exchange.rows(part.dtype)[:, : len(part)]
-                rows[self.exchange.place].copy_(part)
-                self._meet(kind, description)
-                if rows.numel() > SMALL or self._has_machines:
-                    self._combine_slices(rows, operation)
-                    if writes:
-                        part.copy_(rows[0])
-                elif writes:
-                    combine(rows, part.copy_(rows[0]), operation, self.size())
-                self.exchange.end()
-
-    def _combine_slices(self, rows: Any, operation: Any) -> None:
-        """Combine this rank's slice of the rows into the first one, as all ranks do."""
-        place, count, length = self.exchange.place, len(rows), rows.shape[1]
-        mine = rows[:, length * place // count : length * (place + 1) // count]
-        combine(mine, mine[0], operation, None if self._has_machines else self.size())
-        self.exchange.meet()
+    def _combine(self, kind: int, tensor: Tensor, operation: int, root: int = EVERY) -> None:
+        is_read = root in (EVERY, self.own_rank)
+        whole = _contiguous(tensor)
         if self._has_machines:
-            if self.across:
-                options = dist.AllreduceOptions()
-                is_mean = operation == ReduceOp.AVG
-                options.reduceOp = dist.ReduceOp(ReduceOp.SUM if is_mean else operation)
-                self.across.allreduce([rows[0]], options).wait()
-                if is_mean:
-                    divide(rows[0], self.size())
-            self.exchange.meet()
+            self._meet(kind, description(tensor, operation, root))
+            whole = whole if is_read else whole.detach().clone()
+            self._combine_across(whole, operation)
+        else:
+            self._run(kind, whole, [whole], [whole], operation, root)
+        if is_read:
+            _write_back(tensor, whole)
 
-    def _broadcast_part(self, part: Any, root: Any, description: Any) -> None:
+    def _combine_across(self, tensor: Tensor, operation: int) -> None:
+        here = SUM if operation == MEAN else operation
+        self._run(REDUCE, tensor, [tensor], [tensor], here, root=0)
+        if self.across:
+            options = dist.AllreduceOptions()
+            options.reduceOp = dist.ReduceOp(ReduceOp(here))
+            self.across.allreduce([tensor], options).wait()
+            if operation == MEAN:  # one of integers loses its fraction, as with NCCL
+                rounding = "trunc" if tensor.dtype in INTEGERS else None
+                tensor.detach().div_(self.count, rounding_mode=rounding)
+        self._run(BROADCAST, tensor, [tensor], [tensor], root=0)
+
+    def _broadcast_across(self, tensor: Tensor, root: int) -> None:
+        self._meet(BROADCAST, description(tensor, 0, root))
         is_here = root in self.ranks
-        row = self.exchange.rows(torch.uint8)[self.ranks.index(root) if is_here else 0]
-        row = row[: len(part)]
-        if self.own_rank == root:
-            row.copy_(part)
         if is_here:
-            self._meet("broadcast", description)
+            place = self.ranks.index(root)
+            self._run(BROADCAST, tensor, [tensor], [tensor], root=place)
         if self.across:
             options = dist.BroadcastOptions()
             options.rootRank = next(k for k, ranks in enumerate(self.machines) if root in ranks)
-            self.across.broadcast([row], options).wait()
+            self.across.broadcast([tensor], options).wait()
         if not is_here:
-            self._meet("broadcast", description)
-        if self.own_rank != root:
-            part.copy_(row)
-        self.exchange.end()
+            self._run(BROADCAST, tensor, [tensor], [tensor], root=0)
 
-    def _gather(self, outputs: Any, tensor: Tensor) -> None:
-        description = _description(tensor)
-        with contextlib.ExitStack() as stack:
-            flat = stack.enter_context(flattened(tensor, writes=False, dtype=torch.uint8))
-            wholes = [
-                stack.enter_context(flattened(output, True, torch.uint8)) for output in outputs
-            ]
-            for first, part in enumerate(parts_of(flat, BLOCK)):
-                rows = self.exchange.rows(torch.uint8)[:, : len(part)]
-                rows[self.exchange.place].copy_(part)
-                self._meet("all_gather", description)
-                for whole, row in zip(wholes, rows, strict=True):
-                    whole[first * BLOCK :][: len(part)].copy_(row)
-                self.exchange.end()
+    def _gather(self, outputs: Sequence[Tensor], tensor: Tensor) -> None:
+        whole, wholes = _contiguous(tensor), [_contiguous(output) for output in outputs]
+        self._run(ALL_GATHER, whole, [whole], wholes)
+        for output, its_whole in zip(outputs, wholes, strict=True):
+            _write_back(output, its_whole)
 
-    def _scatter(self, output: Tensor, inputs: Any, operation: Any) -> None:
+    def _scatter(self, output: Tensor, inputs: Sequence[Tensor], operation: int) -> None:
         if self._has_machines:
             whole = torch.cat([tensor.detach().reshape(-1) for tensor in inputs])
-            self._combine("reduce_scatter", whole, operation)
-            output.detach().copy_(whole.view(self.size(), -1)[self.own_rank].view(output.shape))
+            self._combine(REDUCE_SCATTER, whole, operation)
+            output.detach().copy_(whole.view(self.count, -1)[self.own_rank].view(output.shape))
             return
-        description = _description(output, EVERY, operation)
-        flats = [tensor.detach().reshape(-1) for tensor in inputs]
-        length = BLOCK // output.element_size() // self.size()
-        with flattened(output, writes=True) as flat:
-            for first, part in enumerate(parts_of(flat, length)):
-                rows = self.exchange.rows(part.dtype)[:, : self.size() * len(part)]
-                rows = rows.view(self.size(), self.size(), -1)  # from, to, element
-                for row, whole in zip(rows[self.own_rank], flats, strict=True):
-                    row.copy_(whole[first * length :][: len(part)])
-                self._meet("reduce_scatter", description)
-                mine = rows[:, self.own_rank]
-                combine(mine, part.copy_(mine[0]), operation, self.size())
-                self.exchange.end()
-
-
-def _description(tensor: Tensor, root: Any = EVERY, operation: Any = 0) -> tuple[int, ...]:
-    return DTYPES.index(tensor.dtype), tensor.numel(), root, int(operation)
-
-
-def _said(kind: int, dtype: int, length: int, root: int, operation: int) -> str:
-    if (dtype, length, root, operation) == UNKNOWN:
-        return f"{KINDS[kind]}()"
-    of_root = "" if root == EVERY else f", with rank {root} as the root"
-    by = f" by {ReduceOp(operation).name}" if KINDS[kind] in REDUCING else ""
-    return f"{KINDS[kind]}() of {length} {DTYPES[dtype]}{by}{of_root}"
+        whole, wholes = _contiguous(output), [_contiguous(tensor) for tensor in inputs]
+        self._run(REDUCE_SCATTER, whole, wholes, [whole], operation)
+        _write_back(output, whole)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from allcores.parallel.barrier import Barrier
 from allcores.parallel.clock import Clock
+from allcores.parallel.exchange import Exchange
 from allcores.parallel.nodes import INTERFACE
 from allcores.parallel.pause import Pause
 from allcores.parallel.shared_memory import SharedMemory
@@ -43,7 +43,7 @@ class World:
         nodes: number of nodes.
         clock: seconds per phase of this process.
         shared: memory and a lock that all processes of this node share.
-        worker_barrier: barrier of the workers of this node; a server has none.
+        exchange: where the workers of this node meet; a server has none.
         pause: when the workers have to save.
         worker_group: torch's process group of the workers.
         across_group: process group of the workers with the same rank on their nodes.
@@ -58,7 +58,7 @@ class World:
     clock: Clock = field(default_factory=Clock)
     # A World without others, as in a test or a single process, has none of these.
     shared: SharedMemory = None  # type: ignore[assignment]
-    worker_barrier: Barrier = None  # type: ignore[assignment]
+    exchange: Exchange = None  # type: ignore[assignment]
     pause: Pause = None  # type: ignore[assignment]
     worker_group: Any = None
     across_group: Any = None
@@ -164,7 +164,7 @@ class World:
 
     def barrier_on_node(self) -> None:
         """Wait for the workers of this node. Each then sees what all wrote to shared memory."""
-        self.worker_barrier.wait()
+        self.exchange.meet()
 
     def barrier(self) -> None:
         """Wait for all workers. Those of a node then see what all wrote to shared memory."""

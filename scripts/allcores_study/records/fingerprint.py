@@ -205,6 +205,8 @@ def _reached(*modules: str) -> dict[str, str]:
             continue
         contents = _contents(file)
         hashes[module] = contents["hash"]
+        if (compiled := file.with_suffix(".c")).is_file():  # that the module calls
+            hashes[f"{module}.c"] = _contents(compiled)["hash"]
         if programs.is_ours(module):  # what a user's module imports is in loaded()
             targets = _targets(module, file.stem == "__init__", contents)
             waiting += filter(programs.is_ours, targets)

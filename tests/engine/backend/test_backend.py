@@ -19,16 +19,17 @@ from conftest import ENVIRONMENT, ROOT
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from allcores.parallel import exchange, process_group
+from allcores.parallel import joining, process_group
 from allcores.parallel.exchange import LostRankError
 
 OPERATIONS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR")
 DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int32, torch.uint8)
-# What else trains by a backend that it is told -> the packages that it needs.
+# What else runs by a backend that it is told -> the packages that it needs.
 FRAMEWORKS = {
     "accelerate": ["accelerate"],
     "lightning": ["lightning"],
     "transformers": ["transformers", "accelerate"],
+    "tensor_parallel": [],
 }
 LENGTHS = (0, 1, 7, 1000, 40_000, 600_001)  # in one barrier, in two, in several blocks
 
@@ -61,7 +62,7 @@ def spinning(rank, pins, folder):
     group = process_group.SharedMemoryGroup(
         dist.FileStore(str(folder / "store_of_pinned"), len(pins)), rank, len(pins), timedelta(60)
     )
-    assert bool(group.exchange.barrier.spin) == (len({*pins}) == len(pins))
+    assert bool(group.exchange.spin) == (len({*pins}) == len(pins))
     group.barrier().wait()  # none ends before the others have seen its cores
     group.shutdown()
 
@@ -101,6 +102,49 @@ def reductions(rank):
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_reductions_give_what_gloo_gives(tmp_path, count):
     ranks(count, reductions, tmp_path)
+
+
+def special(rank, dtype, length=5000):
+    """Numbers of every size, and for floats what is not a number or infinite."""
+    generator = torch.Generator().manual_seed(rank)
+    if not dtype.is_floating_point:
+        limits = torch.iinfo(dtype)
+        return torch.randint(limits.min, limits.max, (length,), dtype=dtype, generator=generator)
+    sizes = torch.randint(-30, 20, (length,), generator=generator)
+    values = torch.randn(length, generator=generator).double() * 2.0**sizes
+    values[torch.randperm(length, generator=generator)[:60]] = (
+        torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0, 65519.0, 65520.0])
+        .repeat(10)
+        .double()
+    )
+    return values.to(dtype)
+
+
+def exact(rank):
+    """The same bits as the ranks' tensors combined by torch one after the other, from rank 0 on;
+    16-bit floats as 32-bit ones, rounded once."""
+    size = dist.get_world_size()
+    combine = {"SUM": torch.add, "AVG": torch.add, "PRODUCT": torch.mul}
+    combine |= {"MIN": torch.minimum, "MAX": torch.maximum, "BXOR": torch.bitwise_xor}
+    for dtype, name in itertools.product((*DTYPES, torch.int8, torch.int16, torch.int64), combine):
+        if name == "BXOR" and dtype.is_floating_point:
+            continue
+        wide = torch.float32 if dtype.itemsize == 2 and dtype.is_floating_point else dtype
+        expected = special(0, dtype).to(wide)
+        for other in range(1, size):
+            expected = combine[name](expected, special(other, dtype).to(wide))
+        if name == "AVG":
+            expected.div_(size, rounding_mode=None if dtype.is_floating_point else "trunc")
+        for length in (1, 777, 5000):  # combined by each rank, and in slices
+            ours = special(rank, dtype)[:length]
+            dist.all_reduce(ours, getattr(dist.ReduceOp, name))
+            torch.testing.assert_close(
+                ours, expected[:length].to(dtype), rtol=0, atol=0, equal_nan=True
+            )
+
+
+def test_reductions_have_the_bits_of_torch_in_the_order_of_ranks(tmp_path):
+    ranks(3, exact, tmp_path)
 
 
 def collectives(rank):
@@ -201,7 +245,7 @@ def test_ddp_trains_to_the_weights_of_gloo(tmp_path, count):
 
 def on_two_machines(rank):
     """Ranks 0 and 2 say that they are on one machine, 1 on another, before the group is made."""
-    exchange.machine = lambda: f"machine {rank % 2}"
+    joining.machine = lambda: f"machine {rank % 2}"
     group = dist.new_group(backend="shm")
     gloo = dist.new_group(backend="gloo")
     torch.manual_seed(rank)

@@ -7,16 +7,16 @@ from multiprocessing import get_context
 
 import pytest
 
-from allcores.parallel.barrier import Barrier, LostRankError, of_rank, signals
+from allcores.parallel.exchange import Exchange, LostRankError, size_of
 
 ROUNDS = 300
 
 
-def barriers(parties, spin, timeout):
-    """Each rank's side of a barrier."""
-    opened, arrivals = signals(parties), memoryview(mmap.mmap(-1, 8 * parties)).cast("q")
+def exchanges(parties, spin, timeout):
+    """Each rank's side."""
+    memory = mmap.mmap(-1, size_of(parties))
     return [
-        Barrier(range(parties), rank, of_rank(opened, rank), arrivals, spin, timeout)
+        Exchange(memory, range(parties), rank, spin=spin, timeout=timeout)
         for rank in range(parties)
     ]
 
@@ -34,7 +34,7 @@ def in_processes(life, count):
 @pytest.mark.parametrize("spin", [0, 1e-3])
 @pytest.mark.parametrize("parties", [1, 2, 3, 5, 8])
 def test_nobody_passes_before_all_have_come(parties, spin):
-    sides = barriers(parties, spin, timeout=60)
+    sides = exchanges(parties, spin, timeout=60)
     written = memoryview(mmap.mmap(-1, 8 * parties)).cast("q")
 
     def life(rank):
@@ -43,35 +43,35 @@ def test_nobody_passes_before_all_have_come(parties, spin):
             if chance.random() < 0.05:
                 time.sleep(chance.random() / 200)
             written[rank] = number
-            sides[rank].wait()
+            sides[rank].meet()
             assert all(value == number for value in written)
-            sides[rank].wait()
+            sides[rank].meet()
 
     assert in_processes(life, parties) == [0] * parties
 
 
 def test_who_does_not_come_is_named():
-    sides = barriers(4, 0, timeout=1)
+    sides = exchanges(4, 0, timeout=1)
 
     def life(rank):
-        sides[rank].wait()
+        sides[rank].meet()
         if rank in (1, 3):
             return
         with pytest.raises(LostRankError, match=r"rank 1, 3 did not arrive within 1 s"):
-            sides[rank].wait()
+            sides[rank].meet()
 
     assert in_processes(life, 4) == [0] * 4
 
 
 @pytest.mark.parametrize("spin", [0, 1e-3])
 def test_a_long_wait_takes_no_core(spin):
-    sides = barriers(2, spin, timeout=60)
+    sides = exchanges(2, spin, timeout=60)
 
     def life(rank):
         if rank == 1:
             time.sleep(1)
         began = time.process_time()
-        sides[rank].wait()
+        sides[rank].meet()
         assert time.process_time() - began < 0.2
 
     assert in_processes(life, 2) == [0, 0]

@@ -1,0 +1,59 @@
+"""The collectives of exchange.c: their numbers, what they combine, and how errors name them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+# In the order of exchange.c, as are torch's numbers of the operations.
+KINDS = ("all_reduce", "reduce", "reduce_scatter", "broadcast", "all_gather")
+KINDS += ("barrier", "all_to_all", "gather", "scatter")
+ALL_REDUCE, REDUCE, REDUCE_SCATTER, BROADCAST, ALL_GATHER = range(5)
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+COMBINED = (torch.float32, torch.float64, *INTEGERS, torch.bfloat16, torch.float16)
+_others = {kind for kind in vars(torch).values() if isinstance(kind, torch.dtype)} - {*COMBINED}
+DTYPES = (*COMBINED, *sorted(_others, key=str))
+NUMBERS = {dtype: number for number, dtype in enumerate(DTYPES)}
+ReduceOp = dist.ReduceOp.RedOpType
+SUM, MEAN = int(ReduceOp.SUM), int(ReduceOp.AVG)
+OF_NUMBERS, OF_BITS = int(ReduceOp.MAX), int(ReduceOp.BXOR)  # the last ones
+EVERY = -1  # instead of the rank of a root
+UNKNOWN = (0, 0, EVERY, 0)  # instead of a dtype, an operation, a root and a length
+
+
+def is_moved_here(tensor: Tensor) -> bool:
+    """Return whether the numbers of a tensor lie in memory as they are.
+
+    They do not if it is sparse or quantized, if its conjugate or negative is taken when it is read,
+    or if it has no memory.
+    """
+    return (
+        tensor.layout == torch.strided
+        and tensor.is_cpu
+        and not (tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
+    )
+
+
+def is_combined_here(tensor: Tensor, operation: int) -> bool:
+    """Return whether exchange.c combines a tensor; others are for gloo, which may refuse them."""
+    dtype = tensor.dtype
+    last = OF_NUMBERS if dtype.is_floating_point else OF_BITS
+    return operation <= last and dtype in COMBINED and is_moved_here(tensor)
+
+
+def description(tensor: Tensor, operation: int, root: int) -> tuple[int, ...]:
+    return NUMBERS[tensor.dtype], operation, root, tensor.numel()
+
+
+def said(kind: int, dtype: int, operation: int, root: int, length: int) -> str:
+    if (dtype, operation, root, length) == UNKNOWN:
+        return f"{KINDS[kind]}()"
+    of_root = "" if root == EVERY else f", with rank {root} as the root"
+    by = f" by {ReduceOp(operation).name}" if kind <= REDUCE_SCATTER else ""
+    return f"{KINDS[kind]}() of {length} {DTYPES[dtype]}{by}{of_root}"
