@@ -29,12 +29,10 @@ class Exchange(BuildHookInterface):
         sys.path.insert(0, str(Path(self.root, "scripts")))
         from allcores.parallel import exchange
 
-        machine = platform.machine()
-        if importlib.util.find_spec("ziglang"):  # for every Linux with glibc since 2014
-            target, system = f"{machine}-linux-gnu.2.17", "manylinux_2_17"
-            exchange.build([*exchange.ZIG, "-target", target])
-        else:
-            system = "linux"
-            exchange.build()
-        build_data["tag"] = f"py3-none-{system}_{machine}"
+        for file in exchange.SOURCE.parent.glob("exchange_*.so"):  # of earlier versions
+            file.unlink()
+        has_zig = importlib.util.find_spec("ziglang")
+        exchange.build(*[exchange.ZIG] if has_zig else [])
+        system = "manylinux_2_17" if has_zig else "linux"
+        build_data["tag"] = f"py3-none-{system}_{platform.machine()}"
         build_data["pure_python"] = False

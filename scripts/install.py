@@ -112,11 +112,14 @@ if __name__ == "__main__":
     )
     names = ", ".join(all_groups)
     parser.add_argument("groups", nargs="+", choices=all_groups, metavar="GROUP", help=names)
+    if not install(parser.parse_args().groups):
+        sys.exit("the packages could not be installed; see above")
+    add_to_path()
     sys.path.insert(0, str(PROJECT / "scripts"))
     from allcores.parallel import exchange
 
-    is_without = exchange.compiler() is exchange.ZIG
-    if not install(parser.parse_args().groups + ["compiler"] * is_without):
-        sys.exit("the packages could not be installed; see above")
-    add_to_path()
-    exchange.build()
+    try:
+        exchange.build()
+    except OSError:  # there is no C compiler, or one without headers
+        install(["compiler"])
+        exchange.build()

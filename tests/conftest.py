@@ -42,6 +42,7 @@ from allcores_study.config.run import (  # noqa: E402
     Run,
 )
 from allcores_study.data import preparation  # noqa: E402
+from allcores_study.interactive import workflow  # noqa: E402
 from allcores_study.tasks import base as tasks  # noqa: E402
 from allcores_study.training import experiment, resuming, run_request  # noqa: E402
 from allcores_study.training.checkpoints import Checkpoints  # noqa: E402
@@ -163,6 +164,15 @@ def warm(owner, program):
     """The command of a program that is forked: from OF_PROGRAMS or OF_CALLS."""
     with contextlib.chdir(warm_folder().parent):
         return tuple(map(str, warm_start.command(program, warm_start.TORCH, owner)))
+
+
+@pytest.fixture(scope="module")
+def warm_calls():
+    """Calls from Python fork snakemake, and its programs, as those of a Project do."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(workflow, "SNAKEMAKE", [*warm(OF_CALLS, ROOT / "tests/warm/call.py")])
+        patched.setenv("SHARED_WARM", str(warm_folder()))
+        yield
 
 
 def program(name):

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-# In the order of exchange.c, as are torch's numbers of the operations.
+# In the order of exchange.c. (Its operations are in the order that torch numbers them in.)
 KINDS = ("all_reduce", "reduce", "reduce_scatter", "broadcast", "all_gather")
 KINDS += ("barrier", "all_to_all", "gather", "scatter")
 ALL_REDUCE, REDUCE, REDUCE_SCATTER, BROADCAST, ALL_GATHER = range(5)
@@ -47,7 +47,7 @@ def is_combined_here(tensor: Tensor, operation: int) -> bool:
     return operation <= last and dtype in COMBINED and is_moved_here(tensor)
 
 
-def description(tensor: Tensor, operation: int, root: int) -> tuple[int, ...]:
+def description(tensor: Tensor, operation: int, root: int) -> tuple[int, int, int, int]:
     return NUMBERS[tensor.dtype], operation, root, tensor.numel()
 
 

@@ -20,9 +20,8 @@ that have ended. It then calls proceed(), which continues where the collective w
 #include <time.h>
 #include <unistd.h>
 
-enum { DONE = -1, WAITING = -2, UNUSABLE = -3 }; /* else the place of a rank that calls another collective */
+enum { DONE = -1, WAITING = -2 }; /* else the place of a rank that calls another collective */
 enum { ALL_REDUCE, REDUCE, REDUCE_SCATTER, BROADCAST, ALL_GATHER };
-enum { FLOAT32, FLOAT64, UINT8, INT8, INT16, INT32, INT64, BFLOAT16, FLOAT16 };
 enum { SUM, MEAN, PRODUCT, MINIMUM, MAXIMUM, AND, OR, XOR };
 enum { IDLE, ARRIVED, ARRIVED_AGAIN };
 enum {
@@ -37,7 +36,7 @@ enum {
 /* The head of the memory. */
 typedef struct {
     _Atomic uint32_t arrived, round, sleepers;
-    _Atomic uint32_t failed; /* a collective has failed: the group cannot be used any more */
+    uint32_t failed; /* Python's */
     char rest[LINE - 16];
 } Head;
 
@@ -45,15 +44,14 @@ typedef struct {
 typedef struct {
     int64_t kind, type, operation, root; /* a place */
     int64_t length, size;                /* numbers; bytes of a number, 0 to meet only */
-    int64_t rest[2];
 } Call;
 
 /* What a rank shows to the others; `calls` is for an even and an odd number of parts so far. */
 typedef struct {
     int64_t left; /* Python's */
     _Atomic int64_t arrivals;
-    char rest[LINE - 16];
     Call calls[2];
+    int64_t rest[2];
 } Rank;
 
 /* A rank's side of a group; not shared. */
@@ -90,11 +88,12 @@ static void arrive(Member *m, int phase) {
     Head *head = m->head;
     m->phase = phase;
     m->round = atomic_load(&head->round);
-    atomic_fetch_add(&m->ranks[m->place].arrivals, 1);
-    if (atomic_fetch_add(&head->arrived, 1) + 1 < (uint32_t)m->count) return;
-    atomic_store(&head->arrived, 0);
-    atomic_fetch_add(&head->round, 1);
-    if (atomic_load(&head->sleepers)) syscall(SYS_futex, &head->round, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+    if (atomic_fetch_add(&head->arrived, 1) + 1 == (uint32_t)m->count) {
+        atomic_store(&head->arrived, 0);
+        atomic_fetch_add(&head->round, 1);
+        if (atomic_load(&head->sleepers)) syscall(SYS_futex, &head->round, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
+    }
+    atomic_fetch_add(&m->ranks[m->place].arrivals, 1); /* last: a rank that dies before it is missing */
 }
 
 /* Wait until all have arrived; return whether they have. */
@@ -150,18 +149,6 @@ WHOLE(int16_t)
 WHOLE(int32_t)
 WHOLE(int64_t)
 
-typedef struct {
-    void (*combine[8])(void *, const void *, int64_t);
-    void (*divide)(void *, int64_t, int64_t);
-} Type;
-#define OF_FLOATS(T) add_##T, add_##T, multiply_##T, minimum_##T, maximum_##T
-#define OF_INTEGERS(T) {{OF_FLOATS(T), and_##T, or_##T, xor_##T}, divide_##T}
-static const Type TYPES[] = {
-    {{OF_FLOATS(float)}, divide_float}, {{OF_FLOATS(double)}, divide_double},
-    OF_INTEGERS(uint8_t), OF_INTEGERS(int8_t), OF_INTEGERS(int16_t),
-    OF_INTEGERS(int32_t), OF_INTEGERS(int64_t),
-};
-
 typedef union {
     float number;
     uint32_t bits;
@@ -205,30 +192,47 @@ static void to_float16(uint16_t *restrict to, const float *restrict from, int64_
     }
 }
 
+/* A 16-bit type has how it becomes a float, and a float becomes it. */
+typedef struct {
+    void (*combine[8])(void *, const void *, int64_t);
+    void (*divide)(void *, int64_t, int64_t);
+    void (*widen)(float *, const uint16_t *, int64_t);
+    void (*narrow)(uint16_t *, const float *, int64_t);
+} Type;
+#define OF_FLOATS(T) add_##T, add_##T, multiply_##T, minimum_##T, maximum_##T
+#define FLOATS(T, ...) {{OF_FLOATS(T)}, divide_##T, __VA_ARGS__}
+#define INTEGERS(T) {{OF_FLOATS(T), and_##T, or_##T, xor_##T}, divide_##T, NULL, NULL}
+static const Type TYPES[] = {
+    FLOATS(float, NULL, NULL), FLOATS(double, NULL, NULL),
+    INTEGERS(uint8_t), INTEGERS(int8_t), INTEGERS(int16_t), INTEGERS(int32_t), INTEGERS(int64_t),
+    FLOATS(float, from_bfloat16, to_bfloat16), FLOATS(float, from_float16, to_float16),
+};
+
 /* Combine n numbers of each rank; write them to `to` and, if it is given, to `also`. */
 static void combine(const Member *m, const char *const *rows, int64_t n, char *to, char *also) {
-    const int is_short = m->call.type >= BFLOAT16;
-    const Type *type = &TYPES[is_short ? FLOAT32 : m->call.type];
+    const Type *type = &TYPES[m->call.type];
+    const int64_t size = m->call.size;
     double total[TILE]; /* the largest type, and aligned for every one */
     float widened[TILE];
-    uint16_t rounded[TILE];
+    uint16_t narrowed[TILE];
     for (int64_t first = 0; first < n; first += TILE) {
-        int64_t many = n - first < TILE ? n - first : TILE, at = first * m->call.size;
+        int64_t many = n - first < TILE ? n - first : TILE, at = first * size;
+        const void *result = total;
         for (int r = 0; r < m->count; r++) {
             const void *row = rows[r] + at;
-            if (is_short) {
-                float *wide = r ? widened : (float *)total;
-                (m->call.type == BFLOAT16 ? from_bfloat16 : from_float16)(wide, row, many);
-                row = wide;
-            }
+            if (type->widen) {
+                type->widen(r ? widened : (float *)total, row, many);
+                row = widened;
+            } else if (!r) memcpy(total, row, many * size);
             if (r) type->combine[m->call.operation](total, row, many);
-            else if (!is_short) memcpy(total, row, many * m->call.size);
         }
         if (m->call.operation == MEAN) type->divide(total, m->count, many);
-        if (is_short) (m->call.type == BFLOAT16 ? to_bfloat16 : to_float16)(rounded, (float *)total, many);
-        const void *result = is_short ? (void *)rounded : (void *)total;
-        memcpy(to + at, result, many * m->call.size);
-        if (also) memcpy(also + at, result, many * m->call.size);
+        if (type->narrow) {
+            type->narrow(narrowed, (float *)total, many);
+            result = narrowed;
+        }
+        memcpy(to + at, result, many * size);
+        if (also) memcpy(also + at, result, many * size);
     }
 }
 
@@ -339,8 +343,6 @@ int proceed(Member *m) {
 
 /* Run the collective m->call on what `inputs` and `outputs` point to. */
 int begin(Member *m) {
-    if (m->phase != IDLE) atomic_store(&m->head->failed, 1); /* an exception has interrupted one */
-    if (atomic_load(&m->head->failed)) return UNUSABLE;
     m->ranks[m->place].calls[m->step % 2] = m->call;
     m->start = 0;
     begin_part(m);

@@ -9,12 +9,11 @@ import mmap
 import os
 import platform
 import shlex
-import shutil
 import struct
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +21,47 @@ SOURCE = Path(__file__).with_name("exchange.c")
 # No instructions that only some processors have: a wheel is for all, and bits are always the same.
 OPTIONS = ["-std=gnu11", "-O3", "-fPIC", "-shared", "-fwrapv", "-fno-strict-aliasing"]
 OPTIONS += ["-ffp-contract=off", "-Wall"]
+# The compiler of the package ziglang, for every Linux with glibc since 2014.
+ZIG = [sys.executable, "-m", "ziglang", "cc", "-target", f"{platform.machine()}-linux-gnu.2.17"]
 
-ZIG = [sys.executable, "-m", "ziglang", "cc"]
-
-LINE = 64  # bytes of a cache line
-HEAD, RANK = LINE, 3 * LINE  # bytes of C's types of these names
-CALL = struct.Struct("6q")  # kind, type, operation, root, length, size
-DONE, WAITING, UNUSABLE = -1, -2, -3  # what begin() and proceed() return, else a rank's place
-
+DONE, WAITING = -1, -2  # what begin() and proceed() return, else a rank's place
+LOOK = 0.1  # seconds after which they return
 SPIN = 1e-3  # seconds to poll before sleeping, where each rank has a core: waking up takes longer
+
+
+class Head(ctypes.Structure):
+    """As in exchange.c. `failed`: a collective has failed, so no other can run."""
+
+    _fields_ = (
+        *((name, ctypes.c_uint32) for name in ("arrived", "round", "sleepers", "failed")),
+        ("rest", ctypes.c_char * 48),
+    )
+
+
+class Rank(ctypes.Structure):
+    """As in exchange.c. `left`: whether the rank has left the group."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("left", "arrivals")),
+        ("calls", ctypes.c_int64 * 6 * 2),
+        ("rest", ctypes.c_int64 * 2),
+    )
+
+
+class Member(ctypes.Structure):
+    """A rank's side of a group, as in exchange.c."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("head", "ranks", "blocks", "inputs", "outputs")),
+        *((name, ctypes.c_int64) for name in ("row", "spin")),
+        *((name, ctypes.c_int32) for name in ("place", "count")),
+        ("call", ctypes.c_int64 * 6),
+        *((name, ctypes.c_int64) for name in ("start", "part", "step")),
+        *((name, ctypes.c_uint32) for name in ("phase", "round")),
+    )
+
+
+CALL = struct.Struct("6q")  # kind, type, operation, root, length, size
 
 
 class LostRankError(RuntimeError):
@@ -59,12 +90,6 @@ class Exchange:
         spin: seconds to poll for the others, before sleeping. 0 where ranks share cores.
         timeout: seconds to wait for the others.
         row: as for size_of().
-        watch: function of the places that are waited for, called every tenth of a second. It
-            returns why they will never arrive, or None.
-
-    Attributes:
-        inputs, outputs: where run() reads and writes, one address or one per rank.
-        left: a number of each rank that all see: whether it has left.
     """
 
     def __init__(
@@ -76,30 +101,24 @@ class Exchange:
         spin: float,
         timeout: float,
         row: int = 0,
-        watch: Callable[[set[int]], str | None] = lambda places: None,
     ) -> None:
-        self.ranks, self.place, self.watch = ranks, place, watch
-        self.spin, self.timeout = spin, timeout
-        self.inputs, self.outputs = ((ctypes.c_void_p * len(ranks))() for _ in range(2))
-        start, head = ctypes.addressof(ctypes.c_char.from_buffer(memory)), HEAD
+        count = len(ranks)
+        self.names, self.place, self.spin, self.timeout = ranks, place, spin, timeout
+        self.head = Head.from_buffer(memory)
+        self.ranks = (Rank * count).from_buffer(memory, ctypes.sizeof(Head))
+        self._addresses = [(ctypes.c_void_p * count)() for _ in range(2)]
         self._member = Member(
-            head=start,
-            ranks=start + head,
-            blocks=start + _head_of(len(ranks)),
-            inputs=ctypes.addressof(self.inputs),
-            outputs=ctypes.addressof(self.outputs),
+            head=ctypes.addressof(self.head),
+            ranks=ctypes.addressof(self.ranks),
+            blocks=ctypes.addressof(self.head) + _head_of(count),
+            inputs=ctypes.addressof(self._addresses[0]),
+            outputs=ctypes.addressof(self._addresses[1]),
             row=row,
             spin=round(1e9 * spin),
             place=place,
-            count=len(ranks),
+            count=count,
         )
-        self._address = ctypes.c_void_p(ctypes.addressof(self._member))
         self._call = memoryview(self._member).cast("B")[Member.call.offset :]
-        words = memoryview(memory)[: head + RANK * len(ranks)]
-        self._failed = words[:head].cast("I")[3:4]
-        self._ranks = words[head:].cast("q")
-        self.left = self._ranks[:: RANK // 8]
-        self._arrivals = self._ranks[1 :: RANK // 8]
         self._functions = library()
 
     def meet(self) -> None:
@@ -110,66 +129,83 @@ class Exchange:
         """
         self.run(0, 0, 0, 0, 0, 0)
 
-    def run(self, kind: int, type: int, operation: int, root: int, length: int, size: int) -> None:
-        """Run a collective of exchange.c on `inputs` and `outputs`.
+    def run(
+        self,
+        kind: int,
+        type: int,
+        operation: int,
+        root: int,
+        length: int,
+        size: int,
+        inputs: Sequence[int] = (),
+        outputs: Sequence[int] = (),
+    ) -> None:
+        """Run a collective of exchange.c.
 
         Args:
             length: how many numbers each has.
             size: bytes of a number; 0: the ranks only meet, and compare what they call.
+            inputs, outputs: addresses of memory; one, or one for each rank.
 
         Raises:
             DifferentCallError: another rank calls it with other arguments.
             LostRankError: some ranks did not arrive in time, or never will; the message names
                 them. No rank can use the memory from then on.
         """
-        functions, member = self._functions, self._address
+        functions, member = self._functions, self._member
+        if member.phase:  # an exception has interrupted a collective
+            self.give_up()
+        self.check()
+        for addresses, given in zip(self._addresses, (inputs, outputs), strict=True):
+            for place, address in enumerate(given):
+                addresses[place] = address
         CALL.pack_into(self._call, 0, kind, type, operation, root, length, size)
-        status = functions.begin(member)
-        if status == DONE:
-            return
-        end = time.monotonic() + self.timeout
+        pointer = ctypes.byref(member)
+        status, looks = functions.begin(pointer), 0
         while status == WAITING:
-            problem = self._problem(end)
-            status = functions.proceed(member)
-            if problem and status == WAITING:
+            looks += 1
+            is_vain = self._problem(looks)
+            status = functions.proceed(pointer)
+            if is_vain and status == WAITING and (problem := self._problem(looks)):
                 self.give_up()
                 raise LostRankError(problem)
-        self.check()
         if status != DONE:
-            odd = (self._member.step - 1) % 2
-            first = status * RANK // 8 + LINE // 8 * (1 + odd)
-            raise DifferentCallError(status, tuple(self._ranks[first : first + 5]))
-
-    def close(self) -> None:
-        """Let go of the memory; run() must not be called any more."""
-        del self.left, self._ranks, self._arrivals, self._failed
-
-    def give_up(self) -> None:
-        """Mark the memory as unusable: no rank runs another collective."""
-        self._failed[0] = 1
+            theirs = self.ranks[status].calls[(member.step - 1) % 2]
+            raise DifferentCallError(status, tuple(theirs)[:5])
 
     def check(self) -> None:
         """Raise an error if no collective can run."""
-        if self._failed[0]:
+        if self.head.failed:
             raise LostRankError(
                 "the group is unusable: a collective of this or another rank has failed"
             )
 
-    def names(self, places: set[int]) -> str:
-        """Return the names of the ranks at these places."""
-        return ", ".join(str(self.ranks[place]) for place in sorted(places))
+    def give_up(self) -> None:
+        """Mark the memory as unusable: no rank runs another collective."""
+        self.head.failed = 1
 
-    def _problem(self, end: float) -> str | None:
-        """Return why a wait is in vain, or None."""
-        own = self._arrivals[self.place]
-        missing = {place for place, times in enumerate(self._arrivals) if times < own}
-        if problem := self.watch(missing):
+    def named(self, places: set[int]) -> str:
+        """Return the names of the ranks at these places."""
+        return ", ".join(str(self.names[place]) for place in sorted(places))
+
+    def _problem(self, looks: int) -> str | None:
+        """Return why a wait is in vain after so many looks, or None.
+
+        Looks are counted, not seconds, in which this process may have been stopped.
+        """
+        own = self.ranks[self.place].arrivals
+        missing = {place for place, rank in enumerate(self.ranks) if rank.arrivals < own}
+        if problem := self._ended(missing):
             return problem
-        if self._failed[0]:
-            return "another rank of the group has ended or did not arrive in time"
-        if time.monotonic() > end:
-            late = self.names(missing)
+        late = self.named(missing) or "another"
+        if looks * LOOK >= self.timeout:
             return f"rank {late} did not arrive within {self.timeout:g} s (timeout)"
+        if self.head.failed:
+            return f"rank {late} did not arrive, and another rank of the group has given up"
+        return None
+
+    def _ended(self, places: set[int]) -> str | None:
+        """Return why the ranks at these places will never arrive, or None."""
         return None
 
 
@@ -183,20 +219,8 @@ def size_of(count: int, row: int = 0) -> int:
 
 
 def _head_of(count: int) -> int:
-    return -(-(HEAD + RANK * count) // mmap.PAGESIZE) * mmap.PAGESIZE
-
-
-class Member(ctypes.Structure):
-    """A rank's side of a group, as in exchange.c."""
-
-    _fields_ = (
-        *((name, ctypes.c_void_p) for name in ("head", "ranks", "blocks", "inputs", "outputs")),
-        *((name, ctypes.c_int64) for name in ("row", "spin")),
-        *((name, ctypes.c_int32) for name in ("place", "count")),
-        ("call", ctypes.c_int64 * 8),
-        *((name, ctypes.c_int64) for name in ("start", "part", "step")),
-        *((name, ctypes.c_uint32) for name in ("phase", "round")),
-    )
+    whole = ctypes.sizeof(Head) + ctypes.sizeof(Rank) * count
+    return -(-whole // mmap.PAGESIZE) * mmap.PAGESIZE
 
 
 @functools.cache
@@ -207,7 +231,12 @@ def library() -> Any:
         OSError: it cannot be compiled.
     """
     file = built()
-    return ctypes.CDLL(str(file if file.exists() else build()))
+    if file.exists():
+        return ctypes.CDLL(str(file))
+    if os.access(file.parent, os.W_OK):
+        return ctypes.CDLL(str(build()))
+    with tempfile.TemporaryDirectory() as folder:
+        return ctypes.CDLL(str(_compiled(Path(folder))))
 
 
 def built() -> Path:
@@ -220,34 +249,35 @@ def built() -> Path:
     return SOURCE.with_name(f"exchange_{platform.machine()}_{digest}.so")
 
 
-def build(command: list[str] | None = None) -> Path:
+def build(*commands: list[str]) -> Path:
     """Compile exchange.c, and return the file.
 
     Args:
-        command: of a C compiler; None: that of compiler().
-
-    Raises:
-        OSError: there is no compiler, or it has failed.
+        commands: as for _compiled().
     """
     file = built()
-    temporary = file.with_suffix(f".{os.getpid()}")
-    whole = [*(command or compiler()), *OPTIONS, "-o", str(temporary), str(SOURCE)]
-    try:
-        run = subprocess.run(whole, capture_output=True, text=True)
-        if run.returncode:
-            raise OSError(f"{shlex.join(whole)} has failed:\n{run.stderr}")
-        temporary.replace(file)
-    finally:
-        temporary.unlink(missing_ok=True)
-    for other in file.parent.glob(f"exchange_{platform.machine()}_*.so"):
-        if other != file:
-            other.unlink(missing_ok=True)
-    return file
+    with tempfile.TemporaryDirectory(dir=file.parent) as folder:
+        return _compiled(Path(folder), *commands).replace(file)
 
 
-def compiler() -> list[str]:
-    """Return the command of the C compiler of this machine, else ZIG."""
-    named = shlex.split(os.environ.get("CC", "cc"))
-    if shutil.which(named[0]):
-        return named
-    return ZIG
+def _compiled(folder: Path, *commands: list[str]) -> Path:
+    """Compile exchange.c into a folder by the first C compiler that can.
+
+    Args:
+        commands: of compilers; the default is that of CC or cc, then ZIG.
+
+    Raises:
+        OSError: none could.
+    """
+    file, said = folder / "exchange.so", []
+    for command in commands or (shlex.split(os.environ.get("CC") or "cc"), ZIG):
+        whole = [*command, *OPTIONS, "-o", str(file), str(SOURCE)]
+        try:
+            run = subprocess.run(whole, capture_output=True, text=True)
+        except OSError as error:
+            said.append(str(error))
+            continue
+        if run.returncode == 0:
+            return file
+        said.append(f"{shlex.join(whole)} has failed:\n{run.stderr}")
+    raise OSError("exchange.c was not compiled:\n" + "\n".join(said))

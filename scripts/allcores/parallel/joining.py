@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from allcores.parallel import exchange
-from allcores.parallel.exchange import Exchange
+from allcores.parallel.exchange import Exchange, LostRankError
 
 # Bytes of a row: two of every rank stay in a processor's cache.
 ROW = 1 << 19
@@ -35,11 +35,12 @@ class Process(NamedTuple):
 def machine() -> str:
     """Return a text that is equal in processes that can share memory.
 
-    They have one kernel, one user, and one namespace of process ids, which show who has ended.
+    They have one kernel, one user and group, and one namespace of process ids, which show who has
+    ended.
     """
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     spaces = [Path(f"/proc/self/ns/{kind}").readlink() for kind in ("user", "pid")]
-    return f"{socket.gethostname()} {boot} {spaces} {os.getuid()}"
+    return f"{socket.gethostname()} {boot} {spaces} {os.getuid()} {os.getgid()}"
 
 
 def processes(store: Any, rank: int, size: int) -> list[Process]:
@@ -66,10 +67,10 @@ class JoinedExchange(Exchange):
     """
 
     def __init__(self, store: Any, ranks: dict[int, Process], rank: int, timeout: float) -> None:
-        self.process, self.is_open = os.getpid(), True
+        self.process, self.is_open = os.getpid(), False
         self.files: dict[int, int] = {}  # place -> descriptor of its process
         cores = {core for process in ranks.values() for core in process.cores}
-        file = _file(store, exchange.size_of(len(ranks), ROW), rank == min(ranks))
+        file = _file(store, exchange.size_of(len(ranks), ROW), min(ranks), rank)
         try:
             super().__init__(
                 mmap.mmap(file, 0),
@@ -78,8 +79,8 @@ class JoinedExchange(Exchange):
                 spin=exchange.SPIN if len(ranks) <= len(cores) else 0,
                 timeout=timeout,
                 row=ROW,
-                watch=self._ended,
             )
+            self.is_open = True
             for place, process in enumerate(ranks.values()):
                 with contextlib.suppress(ProcessLookupError):  # the timeout will tell
                     self.files[place] = os.pidfd_open(process.number)
@@ -90,8 +91,8 @@ class JoinedExchange(Exchange):
         finally:
             os.close(file)
 
-    def check(self) -> None:
-        """Raise an error if this process or the group cannot run a collective."""
+    def check_process(self) -> None:
+        """Raise an error if this process cannot run a collective of the group."""
         if os.getpid() != self.process:
             raise RuntimeError(
                 "this process was forked from one that has joined a group of the backend shm; "
@@ -99,32 +100,41 @@ class JoinedExchange(Exchange):
             )
         if not self.is_open:
             raise RuntimeError("the process group was destroyed")
-        super().check()
 
     def close(self) -> None:
         """Leave the group, which the others notice."""
         if self.is_open:
             self.is_open = False
             if os.getpid() == self.process:
-                self.left[self.place] = 1
+                self.ranks[self.place].left = 1
             for file in self.files.values():
                 os.close(file)
-            super().close()
 
     def _ended(self, places: set[int]) -> str | None:
+        if not self.is_open:  # by another thread, or by a signal's handler
+            return "the process group was destroyed"
         poll = select.poll()  # select() refuses descriptors from 1,024
         for file in self.files.values():
             poll.register(file, select.POLLIN)
         ended = {file for file, _ in poll.poll(0)}
-        lost = {place for place in places if self.left[place] or self.files.get(place) in ended}
-        return f"rank {self.names(lost)} has ended or destroyed the group" if lost else None
+        lost = {place for place in places if self.files.get(place) in ended}
+        lost |= {place for place in places if self.ranks[place].left}
+        return f"rank {self.named(lost)} has ended or destroyed the group" if lost else None
 
 
-def _file(store: Any, size: int, is_first: bool) -> int:
+def _file(store: Any, size: int, first: int, rank: int) -> int:
     """Return a descriptor of the memory that all ranks share."""
-    if not is_first:
-        return os.open(store.get("memory").decode(), os.O_RDWR)
-    file = os.memfd_create("allcores-group")
-    os.ftruncate(file, size)
-    store.set("memory", f"/proc/{os.getpid()}/fd/{file}")
+    if rank == first:
+        file = os.memfd_create("allcores-group")
+        os.ftruncate(file, size)
+        store.set("memory", f"/proc/{os.getpid()}/fd/{file} {os.fstat(file).st_ino}")
+        return file
+    name, number = store.get("memory").decode().split()
+    try:
+        file = os.open(name, os.O_RDWR)
+    except OSError as error:
+        raise LostRankError(f"the memory of rank {first} cannot be opened: {error}") from None
+    if os.fstat(file).st_ino != int(number):  # it has ended or given up, and opened another file
+        os.close(file)
+        raise LostRankError(f"rank {first} has not waited for this one")
     return file

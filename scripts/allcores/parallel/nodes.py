@@ -107,7 +107,7 @@ class Nodes:
     address: str = ""
 
     @property
-    def interface(self) -> str | None:
+    def interface(self) -> str:
         """The network interface that has the address."""
         return next(name for name, addresses in _addresses().items() if self.address in addresses)
 

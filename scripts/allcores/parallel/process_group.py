@@ -101,6 +101,7 @@ def _one_thread(collective: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(collective)
     def alone(self: SharedMemoryGroup, *arguments: Any, **named: Any) -> Any:
+        self.exchange.check_process()
         with self.lock:
             return collective(self, *arguments, **named)
 
@@ -124,13 +125,7 @@ def _by_gloo(name: str, kind: str) -> Callable[..., Any]:
     @_one_thread
     def collective(self: SharedMemoryGroup, *arguments: Any) -> Any:
         self._meet(KINDS.index(kind))
-        try:
-            work = getattr(self.gloo, name)(*arguments)
-            work.wait()
-        except RuntimeError:
-            self.exchange.give_up()
-            raise
-        return work
+        return self._wait_for(getattr(self.gloo, name), *arguments)
 
     return collective
 
@@ -139,6 +134,7 @@ def _transfer(name: str) -> Callable[..., Any]:
     """Return a method that starts a transfer between two ranks by gloo."""
 
     def transfer(self: SharedMemoryGroup, *arguments: Any) -> Any:
+        self.exchange.check_process()
         self.exchange.check()
         return getattr(self.gloo, name)(*arguments)
 
@@ -200,6 +196,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
     def reduce(self, tensors: list[Tensor], opts: Any) -> Any:
         """Combine a tensor with those of all ranks, in place at the root."""
         operation = opts.reduceOp.op.value
+        self._check_root(opts.rootRank)
         if len(tensors) > 1 or not is_combined_here(tensors[0], operation):
             return self._reduce_by_gloo(tensors, opts)
         self._combine(REDUCE, tensors[0], operation, opts.rootRank)
@@ -208,6 +205,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
     @_one_thread
     def broadcast(self, tensors: list[Tensor], opts: Any) -> Any:
         """Give all ranks the tensor of the root."""
+        self._check_root(opts.rootRank)
         if not is_moved_here(tensors[0]):
             return self._broadcast_by_gloo(tensors, opts)
         whole, root = _contiguous(tensors[0]), opts.rootRank
@@ -349,9 +347,23 @@ class SharedMemoryGroup(dist.ProcessGroup):
                 f"expected one that is {self.count} times as long as the other, of the same dtype"
             )
 
-    def _meet(self, kind: int, call: tuple[int, ...] = UNKNOWN) -> None:
+    def _check_root(self, root: int) -> None:
+        if not 0 <= root < self.count:
+            raise ValueError(f"found the root {root}; expected a rank below {self.count}")
+
+    def _wait_for(self, of_gloo: Callable[..., Any], *arguments: Any) -> Any:
+        """Run a collective of gloo; if it fails, ranks may be out of step, so the group fails."""
+        try:
+            work = of_gloo(*arguments)
+            work.wait()
+        except BaseException:
+            self.exchange.give_up()
+            raise
+        return work
+
+    def _meet(self, kind: int, call: tuple[int, int, int, int] = UNKNOWN) -> None:
         """Meet the ranks of this machine, and check that all call the same collective."""
-        self._call(kind, call, 0)
+        self._call(kind, call)
 
     def _run(
         self,
@@ -369,17 +381,17 @@ class SharedMemoryGroup(dist.ProcessGroup):
             inputs, outputs: contiguous; one, or one for each rank.
             root: position of a rank on this machine.
         """
-        exchange = self.exchange
-        for place, one in enumerate(inputs):
-            exchange.inputs[place] = one.data_ptr()
-        for place, one in enumerate(outputs):
-            exchange.outputs[place] = one.data_ptr()
-        self._call(kind, description(tensor, operation, root), tensor.element_size())
+        addresses = [[one.data_ptr() for one in tensors] for tensors in (inputs, outputs)]
+        if tensor.numel() and 0 in (*addresses[0], *addresses[1]):
+            raise ValueError("found a tensor without memory of its own, as one that is awaited")
+        size = tensor.element_size()
+        self._call(kind, description(tensor, operation, root), size, *addresses)
 
-    def _call(self, kind: int, call: tuple[int, ...], size: int) -> None:
-        self.exchange.check()
+    def _call(
+        self, kind: int, call: tuple[int, int, int, int], size: int = 0, *addresses: Any
+    ) -> None:
         try:
-            self.exchange.run(kind, *call, size)
+            self.exchange.run(kind, *call, size, *addresses)
         except DifferentCallError as other:
             raise ValueError(
                 f"rank {self.own_rank} calls {said(kind, *call)}, "
@@ -404,7 +416,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
         if self.across:
             options = dist.AllreduceOptions()
             options.reduceOp = dist.ReduceOp(ReduceOp(here))
-            self.across.allreduce([tensor], options).wait()
+            self._wait_for(self.across.allreduce, [tensor], options)
             if operation == MEAN:  # one of integers loses its fraction, as with NCCL
                 rounding = "trunc" if tensor.dtype in INTEGERS else None
                 tensor.detach().div_(self.count, rounding_mode=rounding)
@@ -419,7 +431,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
         if self.across:
             options = dist.BroadcastOptions()
             options.rootRank = next(k for k, ranks in enumerate(self.machines) if root in ranks)
-            self.across.broadcast([tensor], options).wait()
+            self._wait_for(self.across.broadcast, [tensor], options)
         if not is_here:
             self._run(BROADCAST, tensor, [tensor], [tensor], root=0)
 

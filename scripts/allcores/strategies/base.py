@@ -13,7 +13,7 @@ may use of `world` (parallel.world.World):
     world.send_value, receive_value, receive_from_any    for servers; see _servers.py
     world.barrier(), .barrier_on_node()                  wait until every worker is here
     world.shared.zeros(shape, dtype)   a tensor that all processes of the run on this node see
-    world.shared.lock                  a lock that one of them at a time can hold
+    world.shared.lock()                a lock that one of them at a time can hold
     world.begin_all_reduce_across_nodes(tensor)          over workers of one rank_on_node; wait()
     world.clock.enter("communicate")   from here on, time counts as that phase, until the next one;
                                        the loop itself enters "data", "compute" and "wait"

@@ -1,6 +1,6 @@
 """Warm start: programs forked from a process that has imported what they need.
 
-You can skip this to understand training. It saves each job of snakemake a second or two and changes
+You can skip this to understand training. It saves each job of snakemake some seconds and changes
 nothing else; a program that cannot be forked starts by itself.
 
     snakemake ─┬─ start.py, one per job: passes on signals, and the exit status

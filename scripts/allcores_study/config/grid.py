@@ -81,7 +81,7 @@ class Table:
         return self.families.get(run.model.label, run.model.label)
 
     def claimed_cores(self, path: str, available: int | None) -> int:
-        """Return how many cores of a node a run keeps others from; all, if it is exclusive."""
+        """Return how many cores a run keeps others from; all of a node, if it is exclusive."""
         is_alone = self.conditions[path].exclusive and available
         return available if is_alone else self.runs[path].cores  # type: ignore[return-value]
 
@@ -114,7 +114,7 @@ class Table:
         return [self.runs[path] for path in self.studies[study]]
 
     def without(self, paths: Collection[str]) -> Table:
-        """Return the Table without the runs at some paths, and without studies left empty."""
+        """Return the Table whose studies lack the runs at some paths; those left empty are gone."""
         studies, missing = {}, {}
         for name, of_study in self.studies.items():
             studies[name] = [path for path in of_study if path not in paths]

@@ -28,6 +28,7 @@ from allcores_study.watching import journal
 from allcores_study.watching.progress_line import LINES_EVERY
 from allcores_study.watching.state import DONE, FAILED, RUNNING, WAITING
 
+SNAKEMAKE = [sys.executable, "-m", "snakemake"]
 HEADER = "# Written by allcores_study; another call from Python with this name overwrites it.\n"
 BAR = "{desc}: {n_fmt} of {total_fmt} runs |{bar}| {elapsed}{postfix}"
 # A line of Snakemake's process on the progress of its runs, see CallSnapshot.line().
@@ -115,7 +116,7 @@ def run(file: Path, wanted_cores: int | str, data: str, profile: str | None = No
     # A class beside a script is importable for it, wherever it is started.
     paths = [sys.path[0], *filter(None, [os.environ.get("PYTHONPATH")])]
     process = subprocess.Popen(
-        [sys.executable, "-m", "snakemake", *flags],
+        [*SNAKEMAKE, *flags],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

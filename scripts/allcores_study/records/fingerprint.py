@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 STUDY = "allcores_study"
 # Modules that watch, name, place or end a run and do not affect its numbers. config/run.py does: it
-# decides which fold is held out, and how many epochs are trained. The dots end their names.
+# decides which fold is held out. With the dots, no other name begins with one of these.
 EXCLUDED = (
     "allcores.machine.",
     "allcores.files.",

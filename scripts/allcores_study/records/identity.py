@@ -1,7 +1,7 @@
 """A run's identity: everything that decides its weights.
 
-A run resumes, and its results are collected, only if all of its identity is equal. Whether it is
-rerun is decided earlier, by made_of(), which does not need its data.
+A run resumes only if all of its identity is equal. Whether it is rerun, and whether its results
+are collected, is decided by made_of(), which does not need its data.
 
 * `settings`: the Run as JSON;
 * `code`: the fingerprint of the code that the run can reach;

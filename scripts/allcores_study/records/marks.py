@@ -3,7 +3,8 @@
 The mark of a dataset, folds, a run or a report lies beside it and is called
 STEM.DIGEST, with a digest of what it is made of. If that changes, the mark has another name, which
 is not there, so Snakemake rebuilds the result, whatever file times and its own records show.
-For a damaged result, STEM.DIGEST-2 is requested.
+For a result that has this mark and has to be rebuilt, because it is damaged or lacks what is
+wanted now, STEM.DIGEST-2 is requested.
 """
 
 from __future__ import annotations

@@ -40,7 +40,10 @@ def ranks(count, function, folder, *arguments):
     multiprocessing.set_forkserver_preload([__name__])
     file = folder / f"store{len(list(folder.glob('store*')))}"
     arguments = (function, file, count, arguments)
-    multiprocessing.start_processes(_join, arguments, count, start_method="forkserver")
+    with pytest.MonkeyPatch.context() as patched:
+        # Else the one that they are forked from does not find this module, and imports nothing.
+        patched.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+        multiprocessing.start_processes(_join, arguments, count, start_method="forkserver")
 
 
 def _join(rank, function, file, count, arguments):

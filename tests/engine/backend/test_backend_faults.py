@@ -1,5 +1,8 @@
 """The backend shm after faults, from several threads, and what its collectives return."""
 
+import contextlib
+import os
+import signal
 import sys
 import threading
 from datetime import timedelta
@@ -145,3 +148,57 @@ def fail_in_gloo(rank):
 
 def test_a_collective_that_fails_in_gloo_ends_the_group(tmp_path):
     ranks(2, fail_in_gloo, tmp_path)
+
+
+def with_wrong_roots(rank):
+    for call in (dist.broadcast, dist.reduce):
+        with pytest.raises(ValueError, match="found the root 9; expected a rank below 2"):
+            call(torch.ones(1), 9)
+    value = torch.ones(1)
+    dist.all_reduce(value)
+    assert value == 2
+
+
+def test_a_root_that_is_no_rank_is_refused(tmp_path):
+    ranks(2, with_wrong_roots, tmp_path)
+
+
+def destroyed_by_another_thread(rank, end):
+    dist.all_reduce(torch.ones(1))
+    if rank == 1:
+        patience.wait_for(end.exists)
+        return
+    group = dist.group.WORLD
+    threading.Timer(0.5, group.shutdown).start()
+    with pytest.raises(LostRankError, match="the process group was destroyed"):
+        dist.all_reduce(torch.ones(100_000))
+    end.touch()
+    os._exit(0)
+
+
+def test_a_group_that_another_thread_destroys_does_not_crash(tmp_path):
+    ranks(2, destroyed_by_another_thread, tmp_path, tmp_path / "end")
+
+
+def interrupted(rank, end):
+    dist.all_reduce(torch.ones(1))
+    if rank == 1:
+        patience.wait_for(end.exists)
+        with pytest.raises(LostRankError):
+            dist.all_reduce(torch.ones(2_000_000))
+        return
+
+    def handle(number, frame):
+        with contextlib.suppress(LostRankError):  # a program that reports from a handler
+            dist.all_reduce(torch.zeros(1))
+
+    signal.signal(signal.SIGALRM, handle)
+    signal.setitimer(signal.ITIMER_REAL, 0.5)
+    values = torch.ones(2_000_000)
+    with pytest.raises(LostRankError):
+        dist.all_reduce(values)
+    end.touch()
+
+
+def test_a_collective_in_a_handler_of_a_signal_ends_the_group_and_writes_nowhere_else(tmp_path):
+    ranks(2, interrupted, tmp_path, tmp_path / "end")

@@ -68,13 +68,13 @@ studies:
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
+def here(tmp_path, monkeypatch, warm_calls):
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def made(tmp_path_factory, warm_calls):
     """A folder in which the study of ill was made."""
     folder = tmp_path_factory.mktemp("made")
     os.chdir(folder)
@@ -99,8 +99,8 @@ def rows(count=48):
 
 
 def snakemake(*arguments):
-    command = [sys.executable, "-m", "snakemake", "-s", ROOT / "workflow/Snakefile", "--cores", "2"]
-    return subprocess.run([*command, *arguments], capture_output=True, text=True)
+    flags = ["-s", ROOT / "workflow/Snakefile", "--cores", "2"]
+    return subprocess.run([*workflow.SNAKEMAKE, *flags, *arguments], capture_output=True, text=True)
 
 
 def study_of_ill(**more):
