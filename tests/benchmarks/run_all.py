@@ -22,6 +22,7 @@ ALL = (
     "tensor_parallel",
     "training_step",
     "step_overhead",
+    "two_workers",
     "model_formats",
     "end_to_end",
     "memory",

@@ -12,6 +12,9 @@ if str(SCRIPTS) not in sys.path:  # in a process that starts by itself
 sys.path.append(os.getcwd())  # noqa: PTH109
 
 if __name__ == "__main__":
+    if "ALLCORES_TESTS" in os.environ:
+        sys.path.append(str(Path(__file__).parent))
+        import trials  # noqa: F401
     from allcores_study.training import progress, resuming
 
     # As of epochs that take long: tests wait for what is written after each.
