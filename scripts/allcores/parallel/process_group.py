@@ -124,7 +124,7 @@ def _by_gloo(name: str, kind: str) -> Callable[..., Any]:
 
     @_one_thread
     def collective(self: SharedMemoryGroup, *arguments: Any) -> Any:
-        self._meet(KINDS.index(kind))
+        self._call(KINDS.index(kind))
         return self._wait_for(getattr(self.gloo, name), *arguments)
 
     return collective
@@ -279,7 +279,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
         """Wait for all ranks."""
         if self._has_machines:
             return self._barrier_by_gloo()
-        self._meet(KINDS.index("barrier"))
+        self._call(KINDS.index("barrier"))
         return Done([])
 
     # The names that newer versions of torch call.
@@ -361,10 +361,6 @@ class SharedMemoryGroup(dist.ProcessGroup):
             raise
         return work
 
-    def _meet(self, kind: int, call: tuple[int, int, int, int] = UNKNOWN) -> None:
-        """Meet the ranks of this machine, and check that all call the same collective."""
-        self._call(kind, call)
-
     def _run(
         self,
         kind: int,
@@ -387,9 +383,12 @@ class SharedMemoryGroup(dist.ProcessGroup):
         size = tensor.element_size()
         self._call(kind, description(tensor, operation, root), size, *addresses)
 
-    def _call(
-        self, kind: int, call: tuple[int, int, int, int], size: int = 0, *addresses: Any
-    ) -> None:
+    def _call(self, kind: int, call: Any = UNKNOWN, size: int = 0, *addresses: Any) -> None:
+        """Run a collective, or only meet, and check that all ranks of this machine call the same.
+
+        Args:
+            call: what description() returned.
+        """
         try:
             self.exchange.run(kind, *call, size, *addresses)
         except DifferentCallError as other:
@@ -402,7 +401,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
         is_read = root in (EVERY, self.own_rank)
         whole = _contiguous(tensor)
         if self._has_machines:
-            self._meet(kind, description(tensor, operation, root))
+            self._call(kind, description(tensor, operation, root))
             whole = whole if is_read else whole.detach().clone()
             self._combine_across(whole, operation)
         else:
@@ -423,7 +422,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
         self._run(BROADCAST, tensor, [tensor], [tensor], root=0)
 
     def _broadcast_across(self, tensor: Tensor, root: int) -> None:
-        self._meet(BROADCAST, description(tensor, 0, root))
+        self._call(BROADCAST, description(tensor, 0, root))
         is_here = root in self.ranks
         if is_here:
             place = self.ranks.index(root)

@@ -205,7 +205,7 @@ def test_quoted_labels_stay_texts(tmp_path):
         (f"report.py --config {__file__} --study a --again b", "test_bad_input.py: not JSON"),
         ("predict.py run data --threads 0", "predict.py: --threads: found 0; expected a number"),
         ("install.py nothing", "argument GROUP: invalid choice: 'nothing'"),
-        ("install.py --help", "library, run, rivals, frameworks, export, notebook, test"),
+        ("install.py --help", "library, run, compiler, rivals, frameworks, export, notebook, test"),
         ("train.py --model=lenet --workers=4", "--workers: found 4; serial takes only one"),
         ("train.py --model=lenet --config=no.yaml", "No such file or directory: 'no.yaml'"),
         ("train.py --job=no.json", "No such file or directory: 'no.json'"),
