@@ -164,6 +164,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
             [other for other, process in enumerate(processes) if process.machine == machine]
             for machine in machines
         ]
+        self._has_machines = len(self.machines) > 1
         self.ranks = next(ranks for ranks in self.machines if rank in ranks)
         own_store = dist.PrefixStore(f"machine of {self.ranks[0]}", store)
         here = {other: processes[other] for other in self.ranks}
@@ -336,10 +337,6 @@ class SharedMemoryGroup(dist.ProcessGroup):
         if "exchange" in vars(self) and not sys.is_finalizing():
             self.exchange.close()
 
-    @property
-    def _has_machines(self) -> bool:
-        return len(self.machines) > 1
-
     def _check_lengths(self, whole: Any, part: Any) -> None:
         if whole.dtype != part.dtype or whole.numel() != part.numel() * self.count:
             raise ValueError(
@@ -348,7 +345,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
             )
 
     def _check_root(self, root: int) -> None:
-        if not 0 <= root < self.count:
+        if root not in range(self.count):
             raise ValueError(f"found the root {root}; expected a rank below {self.count}")
 
     def _wait_for(self, of_gloo: Callable[..., Any], *arguments: Any) -> Any:
