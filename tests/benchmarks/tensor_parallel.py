@@ -23,7 +23,7 @@ if __name__ == "__main__":
     rows = []
     for ranks in worker_counts():
         measured = in_turn(
-            {backend: lambda b=backend, r=ranks: speed(r, b) for backend in ("gloo", "shm")}, 5
+            {backend: lambda b=backend, r=ranks: speed(r, b) for backend in ("gloo", "shm")}, 3
         )
         rows += [
             (f"{backend}, {ranks} ranks", "tokens/s", values)
