@@ -21,7 +21,7 @@ import itertools
 
 import allcores.backend  # noqa: F401
 
-WIDTH, HEADS, LAYERS, WORDS, TOKENS = 256, 8, 4, 100, 200
+WIDTH, HEADS, LAYERS, WORDS, TOKENS = 256, 8, 4, 100, 100
 PARTS = {name: ColwiseParallel() for name in ("heads", "up")}
 PARTS |= {name: RowwiseParallel() for name in ("out", "down")}
 
