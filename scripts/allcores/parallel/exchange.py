@@ -90,6 +90,9 @@ class Exchange:
         spin: seconds to poll for the others, before sleeping. 0 where ranks share cores.
         timeout: seconds to wait for the others.
         row: as for size_of().
+
+    Attributes:
+        head, ranks: what all see, as in exchange.c.
     """
 
     def __init__(

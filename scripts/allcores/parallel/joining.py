@@ -82,7 +82,8 @@ class JoinedExchange(Exchange):
             )
             self.is_open = True
             for place, process in enumerate(ranks.values()):
-                with contextlib.suppress(ProcessLookupError):  # the timeout will tell
+                # It may have ended, or a sandbox may refuse this; then the timeout remains.
+                with contextlib.suppress(OSError):
                     self.files[place] = os.pidfd_open(process.number)
             self.meet()  # every rank has the memory
         except BaseException:
