@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -45,6 +45,26 @@ def is_combined_here(tensor: Tensor, operation: int) -> bool:
     dtype = tensor.dtype
     last = OF_NUMBERS if dtype.is_floating_point else OF_BITS
     return operation <= last and dtype in COMBINED and is_moved_here(tensor)
+
+
+def contiguous(value: Any) -> Any:
+    """Return a tensor whose numbers lie in memory one after the other; a list: of each in it."""
+    if isinstance(value, list):
+        return [contiguous(one) for one in value]
+    if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
+        return value
+    if value.is_contiguous() and not (value.is_conj() or value.is_neg()):
+        return value
+    return value.detach().resolve_conj().resolve_neg().contiguous()
+
+
+def write_back(value: Any, whole: Any) -> None:
+    """Copy what contiguous() returned to where it came from."""
+    if isinstance(value, list):
+        for one, its_whole in zip(value, whole, strict=True):
+            write_back(one, its_whole)
+    elif whole is not value:
+        value.detach().copy_(whole.view(value.shape))
 
 
 def description(tensor: Tensor, operation: int, root: int) -> tuple[int, int, int, int]:

@@ -108,9 +108,12 @@ static int met(Member *m) {
         if (waited > EAGER) sched_yield();
     }
     if (atomic_load(&head->round) != m->round) return 1;
-    struct timespec look = {0, LOOK};
+    int64_t end = now() + LOOK, left; /* signals end a wait, and are not to end looks */
     atomic_fetch_add(&head->sleepers, 1);
-    syscall(SYS_futex, &head->round, FUTEX_WAIT, m->round, &look, NULL, 0);
+    while (atomic_load(&head->round) == m->round && (left = end - now()) > 0) {
+        struct timespec rest = {0, left};
+        syscall(SYS_futex, &head->round, FUTEX_WAIT, m->round, &rest, NULL, 0);
+    }
     atomic_fetch_sub(&head->sleepers, 1);
     return atomic_load(&head->round) != m->round;
 }

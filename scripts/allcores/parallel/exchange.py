@@ -202,7 +202,7 @@ class Exchange:
             return problem
         late = self.named(missing) or "another"
         if looks * LOOK >= self.timeout:
-            return f"rank {late} did not arrive within {self.timeout:g} s (timeout)"
+            return f"rank {late} did not arrive within the timeout of {self.timeout:g} s"
         if self.head.failed:
             return f"rank {late} did not arrive, and another rank of the group has given up"
         return None
@@ -273,14 +273,18 @@ def _compiled(folder: Path, *commands: list[str]) -> Path:
         OSError: none could.
     """
     file, said = folder / "exchange.so", []
-    for command in commands or (shlex.split(os.environ.get("CC") or "cc"), ZIG):
+    try:
+        own = shlex.split(os.environ.get("CC") or "cc")
+    except ValueError as error:
+        raise OSError(f"exchange.c was not compiled: CC: {error}") from None
+    for command in commands or (own, ZIG):
         whole = [*command, *OPTIONS, "-o", str(file), str(SOURCE)]
         try:
             run = subprocess.run(whole, capture_output=True, text=True)
         except OSError as error:
             said.append(str(error))
             continue
-        if run.returncode == 0:
+        if run.returncode == 0 and file.exists():
             return file
         said.append(f"{shlex.join(whole)} has failed:\n{run.stderr}")
     raise OSError("exchange.c was not compiled:\n" + "\n".join(said))

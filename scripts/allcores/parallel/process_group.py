@@ -35,10 +35,12 @@ from allcores.parallel.collectives import (
     SUM,
     UNKNOWN,
     ReduceOp,
+    contiguous,
     description,
     is_combined_here,
     is_moved_here,
     said,
+    write_back,
 )
 from allcores.parallel.exchange import DifferentCallError
 from allcores.parallel.joining import JoinedExchange
@@ -64,15 +66,6 @@ def of_workers(world: World, backend: str) -> Any:
         return world.worker_group
     register()
     return world.new_group(range(world.workers), backend)
-
-
-def _contiguous(tensor: Tensor) -> Tensor:
-    return tensor if tensor.is_contiguous() else tensor.detach().contiguous()
-
-
-def _write_back(tensor: Tensor, whole: Tensor) -> None:
-    if whole is not tensor:
-        tensor.detach().copy_(whole.view(tensor.shape))
 
 
 class Done(dist.Work):
@@ -125,7 +118,12 @@ def _by_gloo(name: str, kind: str) -> Callable[..., Any]:
     @_one_thread
     def collective(self: SharedMemoryGroup, *arguments: Any) -> Any:
         self._call(KINDS.index(kind))
-        return self._wait_for(getattr(self.gloo, name), *arguments)
+        # gloo reads and writes any tensor as if it were contiguous.
+        wholes = [contiguous(argument) for argument in arguments]
+        work = self._wait_for(getattr(self.gloo, name), *wholes)
+        for outputs, written in zip(arguments[:1], wholes, strict=False):
+            write_back(outputs, written)
+        return work
 
     return collective
 
@@ -209,13 +207,13 @@ class SharedMemoryGroup(dist.ProcessGroup):
         self._check_root(opts.rootRank)
         if not is_moved_here(tensors[0]):
             return self._broadcast_by_gloo(tensors, opts)
-        whole, root = _contiguous(tensors[0]), opts.rootRank
+        whole, root = contiguous(tensors[0]), opts.rootRank
         if self._has_machines:
             self._broadcast_across(whole, root)
         else:
             self._run(BROADCAST, whole, [whole], [whole], root=root)
         if self.own_rank != root:
-            _write_back(tensors[0], whole)
+            write_back(tensors[0], whole)
         return Done(tensors)
 
     @_one_thread
@@ -238,9 +236,9 @@ class SharedMemoryGroup(dist.ProcessGroup):
         self._check_lengths(output, tensor)
         if self._has_machines or not (is_moved_here(output) and is_moved_here(tensor)):
             return self._allgather_base_by_gloo(output, tensor)
-        whole = _contiguous(output)
+        whole = contiguous(output)
         self._gather(whole.view(self.count, -1).unbind(), tensor)
-        _write_back(output, whole)
+        write_back(output, whole)
         return Done([output])
 
     def allgather_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Any:
@@ -270,7 +268,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
         operation = opts.reduceOp.op.value
         if not (is_combined_here(output, operation) and is_moved_here(tensor)):
             return self._reduce_scatter_base_by_gloo(output, tensor, opts)
-        self._scatter(output, _contiguous(tensor).view(self.count, -1).unbind(), operation)
+        self._scatter(output, contiguous(tensor).view(self.count, -1).unbind(), operation)
         return Done([output])
 
     reduce_scatter_tensor_coalesced = _for_each(_reduce_scatter_base)
@@ -396,7 +394,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
 
     def _combine(self, kind: int, tensor: Tensor, operation: int, root: int = EVERY) -> None:
         is_read = root in (EVERY, self.own_rank)
-        whole = _contiguous(tensor)
+        whole = contiguous(tensor)
         if self._has_machines:
             self._call(kind, description(tensor, operation, root))
             whole = whole if is_read else whole.detach().clone()
@@ -404,7 +402,7 @@ class SharedMemoryGroup(dist.ProcessGroup):
         else:
             self._run(kind, whole, [whole], [whole], operation, root)
         if is_read:
-            _write_back(tensor, whole)
+            write_back(tensor, whole)
 
     def _combine_across(self, tensor: Tensor, operation: int) -> None:
         here = SUM if operation == MEAN else operation
@@ -432,10 +430,9 @@ class SharedMemoryGroup(dist.ProcessGroup):
             self._run(BROADCAST, tensor, [tensor], [tensor], root=0)
 
     def _gather(self, outputs: Sequence[Tensor], tensor: Tensor) -> None:
-        whole, wholes = _contiguous(tensor), [_contiguous(output) for output in outputs]
+        whole, wholes = contiguous(tensor), contiguous([*outputs])
         self._run(ALL_GATHER, whole, [whole], wholes)
-        for output, its_whole in zip(outputs, wholes, strict=True):
-            _write_back(output, its_whole)
+        write_back([*outputs], wholes)
 
     def _scatter(self, output: Tensor, inputs: Sequence[Tensor], operation: int) -> None:
         if self._has_machines:
@@ -443,6 +440,6 @@ class SharedMemoryGroup(dist.ProcessGroup):
             self._combine(REDUCE_SCATTER, whole, operation)
             output.detach().copy_(whole.view(self.count, -1)[self.own_rank].view(output.shape))
             return
-        whole, wholes = _contiguous(output), [_contiguous(tensor) for tensor in inputs]
+        whole, wholes = contiguous(output), contiguous([*inputs])
         self._run(REDUCE_SCATTER, whole, wholes, [whole], operation)
-        _write_back(output, whole)
+        write_back(output, whole)

@@ -324,7 +324,7 @@ def left_alone(rank, way, end):
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # which torch sends as soon as rank 1 is dead
     limit, expected = 30, "rank 1 has ended"
     if way == "hanging":
-        limit, expected = 2, "rank 1 did not arrive within 2 s"
+        limit, expected = 2, "rank 1 did not arrive within the timeout of 2 s"
     dist.group.WORLD.set_timeout(timedelta(seconds=limit))
     with pytest.raises(LostRankError, match=expected):
         dist.all_reduce(torch.ones(1))

@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from datetime import timedelta
 
 import patience
@@ -202,3 +203,47 @@ def interrupted(rank, end):
 
 def test_a_collective_in_a_handler_of_a_signal_ends_the_group_and_writes_nowhere_else(tmp_path):
     ranks(2, interrupted, tmp_path, tmp_path / "end")
+
+
+def signalled(rank):
+    dist.all_reduce(torch.ones(1))
+    dist.group.WORLD.set_timeout(timedelta(seconds=30))
+    if rank == 1:
+        time.sleep(3)
+    else:
+        signal.signal(signal.SIGALRM, lambda number, frame: None)
+        signal.setitimer(signal.ITIMER_REAL, 0.005, 0.005)  # 600 in three seconds
+    values = torch.ones(3)
+    dist.all_reduce(values)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    assert values.tolist() == [2.0] * 3
+
+
+def test_signals_do_not_use_up_the_timeout(tmp_path):
+    ranks(2, signalled, tmp_path)
+
+
+def spread(rank):
+    """By gloo, which takes any memory for contiguous."""
+    dist.all_reduce(torch.ones(1))
+    base = torch.zeros(8, dtype=torch.bool)
+    base[4 * rank + 2] = True
+    dist.all_reduce(base[::2], dist.ReduceOp.MAX)
+    assert base[::2].tolist() == [False, True, False, True]
+    assert not base[1::2].any(), "what lies between is not written"
+    whole = torch.zeros(2, 2)
+    dist.scatter(whole.t()[0], [torch.tensor([1.0, 2.0])] * 2 if rank == 0 else None)
+    assert whole.tolist() == [[1, 0], [2, 0]]
+    sent, got = torch.arange(8)[::2] + 10 * rank, torch.zeros(8, dtype=torch.long)
+    dist.all_to_all_single(got[::2], sent)
+    assert got[::2].tolist() == [[0, 2, 10, 12], [4, 6, 14, 16]][rank] and not got[1::2].any()
+    negative = torch.full((3,), 1 + 1j).conj().imag
+    dist.all_reduce(negative)
+    assert negative.tolist() == [-2.0] * 3
+    gathered = [torch.zeros(2, 2).t()[0] for _ in range(2)] if rank == 0 else None
+    dist.gather(torch.arange(4.0)[rank::2], gathered)
+    assert rank or [one.tolist() for one in gathered] == [[0, 2], [1, 3]]
+
+
+def test_what_goes_to_gloo_may_lie_anywhere_in_memory(tmp_path):
+    ranks(2, spread, tmp_path)
