@@ -48,7 +48,7 @@ memory=${SLURM_MEM_PER_NODE:-$((${SLURM_MEM_PER_CPU:-0} * cpus))}
 results=results # where snakemake writes
 for word in "$@"; do
   case ${before:-} in -d | --directory) results=$word/results ;; esac
-  case $word in --directory=*) results=${word#*=}/results ;; esac
+  case $word in --directory=*) results=${word#*=}/results ;; -d?*) results=${word#-d}/results ;; esac
   before=$word
 done
 

@@ -126,15 +126,6 @@ def slurm_problems(workflow: Workflow, logs: str) -> list[str]:
     return list(plugin.problems(logs))
 
 
-def longest_minutes(workflow: Workflow) -> int | None:
-    """Return the time limit of the partition that jobs go to; None: there is none, or no SLURM."""
-    if workflow.executor_plugin is None or workflow.executor_plugin.name != "allcores-slurm":
-        return None
-    import snakemake_executor_plugin_allcores_slurm as plugin
-
-    return plugin.longest_minutes(default_text(workflow, "slurm_partition"))
-
-
 def watch_slurm(workflow: Workflow, logs: str, note_state: Callable[[int, bool], object]) -> None:
     """Tell our plugin for SLURM what depends on the invocation; see Executor.begin()."""
     executor(workflow).begin(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tqdm import tqdm
 
+from allcores.files import write_text
 from allcores.machine.costs import program_start
 
 if TYPE_CHECKING:
@@ -71,10 +72,12 @@ class ProgressFile:
     def start_file(self, file: str | Path, trained: Iterable[str] = ()) -> None:
         """Record in a file from now on; of an earlier attempt, only these paths stay trained."""
         self.file = Path(file)
+        kept = "".join(json.dumps([path, {"state": TRAINED}]) + "\n" for path in trained)
         with contextlib.suppress(OSError):
-            self.file.unlink()
-        for path in trained:
-            self.end(TRAINED, path)
+            if kept:  # at once: nobody is to see that nothing is trained
+                write_text(self.file, kept)
+            else:
+                self.file.unlink()
 
     def begin(self, run: Run) -> None:
         """Record that a run begins."""

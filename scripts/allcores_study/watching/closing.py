@@ -5,10 +5,9 @@ Findings that end it before its first job are printed from here as well.
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +31,7 @@ MOST = 5  # lines of each kind
 EMPTY = re.compile(r"[ ^~]*$")
 # SLURM's lines on the end of a step. They give the reason only if no other line does.
 OF_SLURM = ("srun: ", "slurmstepd: ")
-LEAST_ROOM = 2**20  # bytes that must be free where results go
+LEAST_ROOM = 2**20  # bytes that can be written where results go
 LAST_LINES, LONGEST = 3, 300  # lines of a failed job's log, and characters of a line
 
 
@@ -143,10 +142,14 @@ def writable_problem(folder: Path) -> list[str]:
     place = next(place for place in (folder, *folder.parents) if place.exists())
     if not place.is_dir():
         return [f"{place}: found a file, expected a folder; move the file away"]
-    if not os.access(place, os.W_OK | os.X_OK):
+    try:  # a quota, or a lack of inodes, shows only when something is written
+        with tempfile.TemporaryFile(dir=place) as file:
+            file.write(bytes(LEAST_ROOM))
+    except PermissionError:
         return [f"{place}: no permission to write; run snakemake from another folder"]
-    free = shutil.disk_usage(place).free
-    return [f"{place}: {free:,} bytes are free; make room"] if free < LEAST_ROOM else []
+    except OSError as error:
+        return [f"{place}: {error.strerror}: {LEAST_ROOM:,} bytes cannot be written; make room"]
+    return []
 
 
 def stop_at(findings: Sequence[str], heading: str = "The config cannot be run") -> None:

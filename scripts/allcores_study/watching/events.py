@@ -56,6 +56,7 @@ class Events(logging.Handler):
     Attributes:
         is_told_to_stop: set when the invocation is told to stop. Jobs that then end badly have not
             failed.
+        is_submitting: set if the jobs of runs are submitted to a cluster.
     """
 
     def __init__(
@@ -65,15 +66,19 @@ class Events(logging.Handler):
         notice: Callable[[JobRecord], object],
     ) -> None:
         super().__init__()
-        self.is_told_to_stop = False
+        self.is_told_to_stop = self.is_submitting = False
         self.journal, self.paths, self.notice = journal, paths, notice
         self.jobs: dict[int, JobRecord] = {}  # by number; some may not have begun yet
 
     def emit(self, record: Any) -> None:
         event = getattr(record, "event", None)
         if event == LogEvent.JOB_INFO:
-            self.jobs[record.jobid] = self._begun(record)
-            self._note(record.jobid, RUNNING, record.rule_msg or "")
+            job = self.jobs[record.jobid] = self._begun(record)
+            if len(job.runs) == 1:  # left by an earlier attempt
+                _delete(job.progress)
+            # What is submitted to a cluster runs once the cluster says so.
+            is_queued = self.is_submitting and job.runs
+            self._note(record.jobid, QUEUED if is_queued else RUNNING, record.rule_msg or "")
         elif event == LogEvent.JOB_FINISHED:
             self._note(record.job_id, FINISHED)
         elif event == LogEvent.JOB_ERROR and record.jobid in self.jobs:
@@ -114,14 +119,15 @@ class Events(logging.Handler):
         job = self.jobs[number] = dataclasses.replace(self.jobs[number], **changed)
         self.journal.note(number, job)
         self.notice(job)
-        # Left by an earlier attempt, or no longer needed. A job of several runs keeps its file:
-        # what it has trained stays trained if it is retried.
-        if len(job.runs) == 1 and state_of_job in (RUNNING, FINISHED):
-            with contextlib.suppress(OSError):
-                Path(job.progress).unlink()
-            if state_of_job == FINISHED:
-                with contextlib.suppress(OSError):
-                    Path(job.progress).with_suffix(".json").unlink()
+        # A job of several runs keeps its file: what it has trained stays trained if it is retried.
+        if len(job.runs) == 1 and state_of_job == FINISHED:
+            _delete(job.progress)
+            _delete(Path(job.progress).with_suffix(".json"))
+
+
+def _delete(file: str | Path) -> None:
+    with contextlib.suppress(OSError):
+        Path(file).unlink()
 
 
 def quiet(logger: logging.Logger) -> None:

@@ -14,7 +14,6 @@ project is in use.
 import asyncio
 import contextlib
 import dataclasses
-import functools
 import re
 import shutil
 import subprocess
@@ -29,10 +28,10 @@ from typing import TYPE_CHECKING, Any
 from snakemake.exceptions import WorkflowError
 from snakemake_executor_plugin_slurm import Executor as SlurmExecutor
 from snakemake_executor_plugin_slurm import ExecutorSettings as SlurmSettings
-from snakemake_executor_plugin_slurm import common_settings
+from snakemake_executor_plugin_slurm import common_settings, get_job_wildcards
+from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 
 if TYPE_CHECKING:
-    from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
     from snakemake_interface_executor_plugins.jobs import JobExecutorInterface
 
 __all__ = ["Executor", "ExecutorSettings", "common_settings"]
@@ -43,13 +42,16 @@ SLICE = 0.2  # seconds after which a pause between two looks at jobs checks whet
 LOOKS = 2  # a job that SLURM does not know at this many looks is judged by its results
 MORE, MOST = 10, 60  # seconds by which the pause grows while no job ends; the longest pause
 PATIENCE = 60  # seconds to wait for an answer of SLURM
-# What sbatch prints where waiting helps: limits on submitted jobs, and outages.
+# What sbatch prints where waiting helps: limits on submitted jobs, and outages. After some outages
+# SLURM may have the job nevertheless.
+UNSURE = ("Socket timed out", "Zero Bytes were transmitted", "Connection timed out")
 TRANSIENT = (
     *("MaxSubmitJob", "MaxJobs", "job submit limit", "temporarily unable to accept job"),
-    *("Unable to contact slurm controller", "Socket timed out", "Zero Bytes were transmitted"),
-    *("Connection refused", "Resource temporarily unavailable", "Connection timed out"),
+    *("Unable to contact slurm controller", "Connection refused"),
+    *("Resource temporarily unavailable", *UNSURE),
 )
 OF_POLICY = "Job violates accounting/QOS policy"
+OF_ONE_JOB = re.compile(r"(QOS|Assoc)Max\w+PerJob")  # a limit that no other job's end changes
 # States of a job that ended badly, and of one that has not begun.
 ENDED_BADLY = {
     *("BOOT_FAIL", "CANCELLED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"),
@@ -129,30 +131,53 @@ class Executor(SlurmExecutor):
 
         Otherwise an outage of a minute, or a limit of jobs, would use up all attempts at once.
         """
-        self.submitting.has_to_wait, pause = True, AGAIN
-        while self.submitting.has_to_wait:
-            self.submitting.has_to_wait = False
+        pause = AGAIN
+        while not self.is_told_to_end():
+            self.submitting.refusal = ""
             super().run_job(job)
-            if self.submitting.has_to_wait:
-                for _ in range(pause):
-                    time.sleep(0 if self.is_told_to_end() else 1)
-                pause = min(2 * pause, LONGEST_PAUSE)
+            refusal = self.submitting.refusal
+            if not refusal:
+                break
+            for _ in range(pause):
+                time.sleep(0 if self.is_told_to_end() else 1)
+            pause = min(2 * pause, LONGEST_PAUSE)
+            if any(reason in refusal for reason in UNSURE) and self._is_there(job):
+                break
+        else:
+            message = "it was not submitted, since the invocation is told to end"
+            super()._report_job_error_threadsafe(SubmittedJobInfo(job), message)
+        if self.is_told_to_end():  # meanwhile, perhaps after the others were cancelled
+            self.cancel_pending()
 
-    def _report_job_error_threadsafe(self, job_info: "SubmittedJobInfo", msg: str) -> None:
+    def _report_job_error_threadsafe(self, job_info: SubmittedJobInfo, msg: str) -> None:
         if is_transient(msg) and not self.is_told_to_end():
-            self.submitting.has_to_wait = True
-            reason = msg.strip().splitlines()[-1] if msg.strip() else "no reason was given"
+            self.submitting.refusal = msg
+            reason = reason_of(msg)
             if reason != self.told:
                 self.told = reason
                 self.logger.warning(f"SLURM accepts no more jobs for now; they wait: {reason}")
         else:
             super()._report_job_error_threadsafe(job_info, msg)
 
+    def _is_there(self, job: "JobExecutorInterface") -> bool:
+        """Return whether SLURM has a job although sbatch failed; if so, the job is watched."""
+        while (jobs := jobs_of_user()) is None and not self.is_told_to_end():
+            time.sleep(AGAIN)
+        folder = self.slurm_logdir / f"rule_{job.name}" / get_job_wildcards(job)
+        for number, one in (jobs or {}).items():
+            log = Path(one.output)
+            is_going = one.state not in ENDED and number not in self.numbers()
+            if is_going and log.parent == folder:
+                found = SubmittedJobInfo(job, external_jobid=number, aux={"slurm_logfile": log})
+                self._report_job_submission_threadsafe(found)
+                return True
+        return False
+
     # Watching.
 
     async def check_active_jobs(
-        self, active_jobs: "list[SubmittedJobInfo]"
-    ) -> "AsyncIterator[SubmittedJobInfo]":
+        self, active_jobs: list[SubmittedJobInfo]
+    ) -> AsyncIterator[SubmittedJobInfo]:
         """Yield those of these jobs that have not ended, and report the others."""
         if not active_jobs:  # also before __post_init__(): the thread that looks starts first
             return
@@ -181,7 +206,7 @@ class Executor(SlurmExecutor):
         while self.wait and time.monotonic() < until:
             await asyncio.sleep(SLICE)
 
-    def _tell_reasons(self, jobs: "list[SubmittedJobInfo]", states: "dict[str, InQueue]") -> None:
+    def _tell_reasons(self, jobs: list[SubmittedJobInfo], states: dict[str, "InQueue"]) -> None:
         """Report why jobs are pending, each time the reasons change."""
         found = [_found(job, states) for job in jobs]
         counts = Counter(one.reason for one in found if one and one.state == "PENDING")
@@ -191,7 +216,7 @@ class Executor(SlurmExecutor):
             self.logger.warning(f"Jobs pending in SLURM: {listed}")
         self.reasons = set(counts)
 
-    def _has_ended(self, job: "SubmittedJobInfo", states: "dict[str, InQueue]") -> bool:
+    def _has_ended(self, job: SubmittedJobInfo, states: dict[str, "InQueue"]) -> bool:
         """Return whether a job has ended; if so, it is reported."""
         number, log = job.external_jobid, job.aux.get("slurm_logfile")
         one = _found(job, states)
@@ -301,10 +326,12 @@ def problems(logs: str | Path) -> Iterator[str]:
 def is_transient(text: str) -> bool:
     """Return whether sbatch may accept a job later that it refused for this reason.
 
-    It prints the same for every limit of a QOS. A limit on the number of jobs passes when one of
-    the user's jobs ends; one that a single job exceeds never does. So the refusal is final if the
-    user has no job.
+    A limit on the number of jobs passes when one of the user's jobs ends; one that a single job
+    exceeds never does. Where sbatch does not name the limit, the refusal is final if the user has
+    no job.
     """
+    if OF_ONE_JOB.search(text):
+        return False
     if OF_POLICY in text:
         jobs = jobs_of_user()
         if jobs is not None and all(one.state in ENDED for one in jobs.values()):
@@ -324,22 +351,10 @@ def seconds_remembered() -> int:
 _remembered: list[int] = []  # what seconds_remembered() returned: asked once
 
 
-@functools.cache
-def longest_minutes(partition: str) -> int | None:
-    """Return the time limit of a partition, "" for the default one; None: none, or unknown."""
-    with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError):
-        for line in _answer("sinfo", "-h", "--format=%P %l").decode().splitlines():
-            name, limit = line.split()
-            if name.rstrip("*") == partition or (name.endswith("*") and not partition):
-                return None if limit == "infinite" else _minutes(limit)
-    return None
-
-
-def _minutes(limit: str) -> int:
-    """Return the minutes of a limit as sinfo writes it: [DAYS-][HOURS:]MINUTES:SECONDS."""
-    days, _, rest = limit.rpartition("-")
-    *hours, minutes, _ = map(int, rest.split(":"))
-    return 1440 * int(days or 0) + 60 * (hours or [0])[0] + minutes
+def reason_of(message: str) -> str:
+    """Return what sbatch printed, of a message that also has the command."""
+    said = re.findall(r"sbatch: (?:error: )?(.+)", message.partition("sbatch call:")[0])
+    return "; ".join(line.rstrip("'.") for line in said) or message.strip() or "it gave no reason"
 
 
 def _answer(*command: str) -> bytes:
@@ -347,12 +362,12 @@ def _answer(*command: str) -> bytes:
     return subprocess.run(command, capture_output=True, timeout=PATIENCE, check=True).stdout
 
 
-def _found(job: "SubmittedJobInfo", states: dict[str, InQueue]) -> InQueue | None:
+def _found(job: SubmittedJobInfo, states: dict[str, InQueue]) -> InQueue | None:
     number = job.external_jobid
     return states.get(number) or states.get(number.partition("_")[0])
 
 
-def _has_output(job: "SubmittedJobInfo") -> bool:
+def _has_output(job: SubmittedJobInfo) -> bool:
     return all(Path(str(file)).exists() for file in job.job.output)
 
 

@@ -12,7 +12,6 @@ from project import WARM, copy
 from snakemake.resources import Resources
 
 from allcores_study.campaign import snakemake_internals as internals
-from allcores_study.campaign.run_jobs import RunJobs
 
 FLAGS = ["--cores", "2", "--scheduler", "greedy"]
 SNAKEFILE = """
@@ -207,17 +206,3 @@ def test_jobs_on_a_login_node_take_turns(tmp_path):
     command = [sys.executable, "-m", "snakemake", "--cores", "2", "-q", "rules"]
     run = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, text=True, capture_output=True)
     assert run.returncode == 0, run.stderr
-
-
-@pytest.mark.parametrize(
-    ("attempt", "longest", "minutes"), [(1, 20, 30), (2, 45, 45), (3, 20, 30), (3, None, 90)]
-)
-def test_a_retry_asks_for_no_more_time_than_its_partition_gives(
-    monkeypatch, attempt, longest, minutes
-):
-    monkeypatch.setattr(internals, "longest_minutes", lambda workflow: longest)
-    estimates = SimpleNamespace(minutes=lambda runs: 30)
-    jobs = SimpleNamespace(
-        _runs=lambda wildcards: [], call=SimpleNamespace(estimates=estimates, workflow=None)
-    )
-    assert RunJobs.minutes(jobs, None, attempt) == minutes

@@ -22,11 +22,18 @@ class Executor(plugin.Executor):
         self.ended, self.said, self.noted = {}, [], []
         self.logger = SimpleNamespace(warning=self.said.append)
         self.submitting, self._main_event_loop = threading.local(), None
+        self.active_jobs, self.cancelled = [], 0
         self.told, self.answers, self.reasons, self.unknown = None, True, set(), {}
         self.status_rate_limiter = contextlib.nullcontext()
         settings = SimpleNamespace(init_seconds_before_status_checks=10)
         self.workflow = SimpleNamespace(executor_settings=settings)
         self.begin("logs", is_told_to_end, lambda *noted: self.noted.append(noted))
+
+    def _report_job_submission_threadsafe(self, job_info):
+        self.active_jobs.append(job_info)
+
+    def cancel_pending(self):
+        self.cancelled += 1
 
     def report_job_success(self, job):
         self.ended[job.external_jobid] = "well"
@@ -171,7 +178,7 @@ def without_sbatch(monkeypatch):
     [
         (["Unable to contact slurm controller", "AssocMaxSubmitJobLimit"], ["job"], []),
         (["Invalid account"], [], ["Invalid account"]),
-        (["Socket timed out", "Invalid account"], [], ["Invalid account"]),
+        (["Connection refused", "Invalid account"], [], ["Invalid account"]),
     ],
 )
 def test_a_job_is_submitted_again_where_waiting_helps(monkeypatch, reasons, taken, failed):
@@ -184,21 +191,51 @@ def test_a_job_is_submitted_again_where_waiting_helps(monkeypatch, reasons, take
 
 def test_a_call_that_is_told_to_end_submits_nothing_more():
     told = threading.Event()
-    executor = Executor(["Socket timed out"] * 1000, told.is_set)
+    executor = Executor(["Connection refused"] * 1000, told.is_set)
     thread = threading.Thread(target=executor.run_job, args=("job",))
     thread.start()
     time.sleep(0.5)
     told.set()
     thread.join(60)
     assert not thread.is_alive()
-    assert executor.failed == ["Socket timed out"]
+    executor.run_job("another")
+    assert len(executor.reasons_of_sbatch) == 999 and executor.taken == []
+    assert executor.failed == ["it was not submitted, since the invocation is told to end"] * 2
+    assert executor.cancelled == 2, "one may have been submitted after the others were cancelled"
+
+
+@pytest.mark.parametrize(("state", "is_taken"), [("RUNNING", True), ("TIMEOUT", False)])
+def test_a_job_that_slurm_has_although_sbatch_failed_is_not_submitted_twice(
+    monkeypatch, state, is_taken
+):
+    logs = {"7": "logs/rule_train/lenet", "8": "logs/rule_train/mlp"}
+    states = {number: InQueue(state, "None", f"{log}/{number}.log") for number, log in logs.items()}
+    answers = [None, None, states]  # the outage goes on for a while
+    monkeypatch.setattr(plugin, "jobs_of_user", lambda: answers.pop(0))
+    monkeypatch.setattr(plugin, "get_job_wildcards", lambda job: job.model)
+    monkeypatch.setattr(plugin.time, "sleep", lambda seconds: None)
+    executor = Executor(["sbatch: error: Socket timed out on send/recv operation"])
+    job = SimpleNamespace(name="train", model="mlp")
+    executor.run_job(job)
+    assert executor.taken == ([] if is_taken else [job])
+    assert [one.external_jobid for one in executor.active_jobs] == (["8"] if is_taken else [])
+
+
+REFUSAL = """SLURM sbatch failed. The error message was 'sbatch: error: QOSMaxSubmitJobPerUserLimit
+sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit)'.
+    sbatch call:
+        sbatch --parsable --wrap="python 'sbatch: error: no'"
+"""
+TOLD = """QOSMaxSubmitJobPerUserLimit; Batch job submission failed: \
+Job violates accounting/QOS policy (job submit limit)"""
 
 
 def test_why_jobs_wait_is_told_whenever_that_changes(monkeypatch):
-    executor = Executor(["Socket timed out"] * 2 + ["sbatch: error:\nMaxJobs"])
+    executor = Executor(["Connection refused"] * 2 + [REFUSAL])
     monkeypatch.setattr(plugin.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(plugin, "jobs_of_user", lambda: None)
     executor.run_job("job")
-    assert [line.rpartition(": ")[2] for line in executor.said] == ["Socket timed out", "MaxJobs"]
+    assert [line.partition("wait: ")[2] for line in executor.said] == ["Connection refused", TOLD]
 
 
 POLICY = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
@@ -216,20 +253,6 @@ def with_squeue(folder, monkeypatch, *rows):
     program.write_text(f"#!/bin/sh\ncat {folder}/rows\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-
-
-@pytest.mark.parametrize(
-    ("partition", "minutes"), [("", 90), ("short", 5), ("long", 2 * 1440 + 60), ("any", None)]
-)
-def test_the_time_limit_of_a_partition_is_asked_once(tmp_path, monkeypatch, partition, minutes):
-    program = tmp_path / "sinfo"
-    lines = r"main* 1:30:00\nshort 5:00\nlong 2-01:00:00\nany infinite\n"
-    program.write_text(f"#!/bin/sh\necho asked >> {tmp_path}/asked\nprintf '{lines}'\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    plugin.longest_minutes.cache_clear()
-    assert plugin.longest_minutes(partition) == plugin.longest_minutes(partition) == minutes
-    assert (tmp_path / "asked").read_text() == "asked\n"
 
 
 def test_without_a_partition_slurm_is_not_asked_for_one():
@@ -255,6 +278,7 @@ def test_a_job_that_no_limit_can_ever_take_is_refused_for_good(
 ):
     with_squeue(tmp_path, monkeypatch, *rows)
     assert plugin.is_transient(POLICY) is is_transient
+    assert not plugin.is_transient(f"QOSMaxWallDurationPerJobLimit: {POLICY}")
     assert plugin.is_transient("Socket timed out")
 
 

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import resource
 import sys
 import termios
 from pathlib import Path
@@ -235,10 +236,14 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path):
 def test_a_full_disk_is_told_before_anything_is_made(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert closing.writable_problem(tmp_path / "results") == []
-    monkeypatch.setattr(closing, "LEAST_ROOM", 1 << 62)
-    (finding,) = closing.writable_problem(tmp_path / "results")
-    assert finding.startswith(str(tmp_path))
-    assert finding.endswith("bytes are free; make room")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        (finding,) = closing.writable_problem(tmp_path / "results")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    said = "File too large: 1,048,576 bytes cannot be written; make room"
+    assert finding == f"{tmp_path}: {said}"
 
 
 def test_what_a_group_shares_stays_shared(tmp_path):

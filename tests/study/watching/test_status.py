@@ -4,6 +4,7 @@ import dataclasses
 import re
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -317,3 +318,22 @@ def test_jobs_that_wait_in_a_cluster_are_not_running(tmp_path):
     line = CallProgress(table, paths, of_call)().line()
     assert line.startswith(f"0 done, 1 running, 0 failed, {len(paths) - 1} to go")
     of_call.close()
+
+
+def test_while_a_job_is_started_again_what_it_has_trained_stays_trained(tmp_path):
+    file, paths = tmp_path / "0.jsonl", {f"run{number}" for number in range(300)}
+    seen_last, noted = [], progress.ProgressFile()
+    noted.start_file(file, paths)
+
+    def look():
+        while not is_done.is_set():
+            seen_last.append(progress.read(file).keys())
+
+    is_done = threading.Event()
+    reader = threading.Thread(target=look)
+    reader.start()
+    for _ in range(20):
+        progress.ProgressFile().start_file(file, paths)
+    is_done.set()
+    reader.join()
+    assert seen_last and all(known == paths for known in seen_last)
