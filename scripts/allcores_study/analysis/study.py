@@ -286,14 +286,15 @@ def folder_of_final(run: Run) -> str:
 def log_of_failure(folder: ResultsFolder, run: Run) -> str | None:
     """Return the log with the reason why a run has no results; None: there is none.
 
-    It is the log of the run, of its shared job, or of its dataset if that was not prepared.
+    It is the log of its shared job in the last invocation, of the run, or of its dataset if that
+    was not prepared.
     """
     jobs = Path(folder.call_file("")).glob("*/[0-9]*.json")
     output = folder.run(run.path)
     shared = [job.with_suffix(".log") for job in jobs if _is_among(output, job)]
     logs = [
-        folder.log("train", run.path),
         *sorted(map(str, filter(Path.exists, shared)), reverse=True),
+        folder.log("train", run.path),
     ]
     if not Path(folder.data(run)).exists():
         logs.append(folder.log("prepare_dataset", run.dataset.label))

@@ -14,10 +14,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from allcores.files import whole
+from allcores.files import whole, write_text
 from allcores_study.data import class_values
 from allcores_study.datasets import _table_files, npz
 from allcores_study.interactive import own_folds
+from allcores_study.interactive.workflow import HEADER
 
 
 def entry(
@@ -304,10 +305,13 @@ def _classes(answers: np.ndarray) -> dict[str, np.ndarray]:
 
 def _write(file: Path, content: bytes, config_file: Path) -> None:
     """Write a file unless it is the same; replace only that of an earlier call."""
-    if file.exists():
-        if file.read_bytes() == content:
-            return
-        if not (config_file.exists() and file.name in config_file.read_text()):
+    known = config_file.read_text(errors="replace") if config_file.exists() else HEADER
+    if file.exists() and file.read_bytes() == content:
+        return
+    if file.name not in known:
+        if file.exists():
             raise ValueError(f"name: {file} exists and was not written from Python; choose another")
+        # Before the file: the call may be refused, or end, before it writes its config.
+        write_text(config_file, f"{known}# with {file.name}\n")
     with whole(file) as part:
         part.write_bytes(content)

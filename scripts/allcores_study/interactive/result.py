@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from allcores.files import sha256
 from allcores_study import yaml_files
 from allcores_study.analysis import tidy
 from allcores_study.analysis.study import CHECK, MADE, VERDICT
@@ -52,17 +54,23 @@ class Result:
             raise ValueError(f"{self.name} has no results in {self.results}: {error}") from None
 
     def _file(self, name: str) -> Path:
-        """Return a file of the study.
+        """Return a file of the study, which is as it was written.
 
         Raises:
-            ValueError: a later call of this name has written other results.
+            ValueError: it is not, or a later call of this name has written other results.
         """
         if self._read_made() != self._made:
             raise ValueError(
                 f"these results of {self.name} were replaced by a later call of that name; "
                 f"Result({self.name!r}) has the new ones"
             )
-        return self.folder / name
+        expected = Record.read(self.folder / MADE).files.get(name)
+        with contextlib.suppress(OSError):  # gone
+            if expected is None or sha256(self.folder / name) == expected:
+                return self.folder / name
+        raise ValueError(
+            f"{self.folder / name} is not what the study wrote; the same call makes it again"
+        )
 
     @property
     def sentences(self) -> list[str]:
@@ -82,7 +90,8 @@ class Result:
     @property
     def tables(self) -> dict[str, pd.DataFrame]:
         """Name -> table, as the report has them; scores in 0..1, times in seconds."""
-        files = sorted(self._file("").glob("*_table.csv"))
+        names = sorted(Record.read(self._file("") / MADE).files)
+        files = [self._file(name) for name in names if name.endswith("_table.csv")]
         frames = {file.stem.removesuffix("_table"): tidy.read(file) for file in files}
         return {name: frame for name, frame in frames.items() if len(frame)}
 

@@ -23,7 +23,7 @@ from allcores.machine import cores, lifetime
 from allcores_study import programs, yaml_files
 from allcores_study.config import settings
 from allcores_study.records import results_folder
-from allcores_study.records.results_folder import ResultsFolder
+from allcores_study.records.results_folder import FINAL_MODELS, ResultsFolder
 from allcores_study.watching import journal
 from allcores_study.watching.progress_line import LINES_EVERY
 from allcores_study.watching.state import DONE, FAILED, RUNNING, WAITING
@@ -35,6 +35,8 @@ BAR = "{desc}: {n_fmt} of {total_fmt} runs |{bar}| {elapsed}{postfix}"
 PROGRESS = re.compile(
     f"([0-9]+) {DONE}, ([0-9]+) {RUNNING}, ([0-9]+) {FAILED}, ([0-9]+) {WAITING}(.*)"
 )
+# Why jobs wait in SLURM, and what is damaged.
+NOTICE = re.compile("SLURM |Jobs pending in SLURM|.*; rebuilding it$")
 LOG_EVERY = 60.0  # seconds between lines of the bar in a file
 LAST_LINES = 25  # of what Snakemake printed, in the error of a study that failed
 
@@ -79,12 +81,13 @@ def alone(file: Path) -> Iterator[None]:
 
 
 def has_final(file: Path, study: str) -> bool:
-    """Return whether an earlier call made final models of a study of a file, if there is one."""
+    """Return whether an earlier call made, or was to make, final models of a study of a file."""
     try:
-        config = yaml_files.read(file)
-    except (OSError, ValueError):  # none yet, or a call was ended while it wrote it
-        return False
-    return bool(config.get("studies", {}).get(study, {}).get("final"))
+        if yaml_files.read(file)["studies"][study].get("final"):
+            return True
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):  # none yet, or damaged
+        pass
+    return Path(results_of(file).path, "studies", study, FINAL_MODELS).exists()
 
 
 def write(file: Path, config: dict[str, Any]) -> None:
@@ -166,6 +169,8 @@ def _show_progress(process: subprocess.Popen[str], name: str) -> list[str]:
         found = PROGRESS.match(line)
         if found is None:
             printed.append(line.rstrip("\n"))
+            if NOTICE.match(line):
+                tqdm.write(printed[-1], file=sys.stderr)
             continue
         done, *others = map(int, found.groups()[:4])
         bar = bar or tqdm(total=0, desc=name, bar_format=BAR)

@@ -37,7 +37,9 @@ def train(
 
     for request in requests:
         (request.output / METRICS).unlink(missing_ok=True)  # of an earlier run
-    _, stop = _in_child(partial(program, _stack, requests))
+    status, stop = _in_child(partial(program, _stack, requests))
+    if status < 0:
+        print(f"the process of several runs {lifetime.how_it_ended(status)}", flush=True)
     if stop:
         raise stop
     failed = []
@@ -51,7 +53,8 @@ def train(
             raise stop
         if status:
             failed.append(path)
-            progress.of_process.end(FAILED, path)
+            why = lifetime.how_it_ended(status) if status < 0 else ""
+            progress.of_process.end(FAILED, path, f"its process {why}" if why else "")
             print(f"{FAILED}: {path}", flush=True)
     return failed
 

@@ -323,11 +323,11 @@ def test_a_run_without_results_has_the_log_that_says_why(tmp_path):
     of_data = tmp_path / "logs" / "prepare_dataset" / f"{run.dataset.label}.{'a' * 8}.log"
     shared = Path(folder.shared_job("a" * 12, 3, "log"))
     own = tmp_path / "logs" / "train" / f"{run.path}.{'a' * 8}.log"
-    for log in (of_data, shared, own):
+    for log in (of_data, own, shared):
         log.parent.mkdir(parents=True, exist_ok=True)
         log.touch()
-        shared.parent.mkdir(parents=True, exist_ok=True)
-        write_json(shared.with_suffix(".json"), {"runs": [{"output": folder.run(run.path)}]})
+        if log == shared:
+            write_json(shared.with_suffix(".json"), {"runs": [{"output": folder.run(run.path)}]})
         assert log_of_failure(folder, run) == str(log)
     assert log_of_failure(folder, other) == str(of_data)
     Path(folder.data(run)).mkdir(parents=True)

@@ -20,6 +20,7 @@ from allcores_study.config import grid, settings, sweeps
 from allcores_study.records import run_files
 from allcores_study.records.results_folder import ResultsFolder
 from allcores_study.stacking import several
+from allcores_study.training import progress
 
 CONFIG = """
 models:
@@ -220,6 +221,21 @@ def test_a_job_that_is_ended_keeps_what_it_has_trained(tmp_path, how):
         return
     time.sleep(0.1)
     assert f"{4 - kept} runs trained" in project.call("--until", "train", "train_several")
+
+
+def test_one_whose_process_is_killed_says_so(laboratory, tmp_path, monkeypatch, capfd):
+    def killed(*_):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    monkeypatch.setattr(several, "_stack", killed)
+    request, file = laboratory.request(vary(), "run"), tmp_path / "0.jsonl"
+    monkeypatch.setattr(several.progress, "of_process", progress.ProgressFile())
+    several.progress.of_process.start_file(file)
+    path = request.run.path
+    assert several.train([request], killed, lambda function, *given: function(*given)) == [path]
+    how = "was killed by SIGKILL; the system does this when memory runs out"
+    assert progress.read(file)[path].error == f"its process {how}"
+    assert f"the process of several runs {how}" in capfd.readouterr().out
 
 
 def test_all_are_trained_alone_where_the_process_that_stacks_ends_at_once(

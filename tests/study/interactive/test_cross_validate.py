@@ -245,11 +245,47 @@ def test_classes_of_ones_own_and_strategies_that_fit(here, monkeypatch, capsys):
     assert set(speed.model().predict(inputs)) <= {"yes", "no"}
 
 
-def test_a_name_whose_config_is_broken_can_be_used_again(here):
-    workflow.write(Path("ill.yaml"), {})
-    with Path("ill.yaml").open("a") as file:
-        file.write("models: {[a]: }")
-    assert not workflow.has_final(Path("ill.yaml"), "ill")
+@pytest.mark.parametrize("rest", ["models: {[a]: }", "", "studies:", "studies: [ill]", "ill"])
+def test_a_name_whose_config_is_broken_can_be_used_again(here, rest):
+    """And the final models that its results have are made again."""
+    file = Path("ill.yaml")
+    file.write_text(workflow.HEADER + rest)
+    assert workflow.file_of("ill") == file
+    assert not workflow.has_final(file, "ill")
+    final = here / "results" / "ill" / "studies" / "ill" / "final"
+    final.mkdir(parents=True)
+    (final / "models.json").touch()
+    assert workflow.has_final(file, "ill")
+
+
+def test_a_call_that_is_refused_keeps_no_name(here):
+    """It wrote the pickled model before it was refused, which the next call replaces."""
+    inputs, answers = rows()[["age"]], rows()["ill"]
+    for strength, groups in ((1.0, [1, 2]), (2.0, [3])):
+        models = {"logit": make_pipeline(StandardScaler(), LogisticRegression(C=strength))}
+        with pytest.raises(ValueError, match=r"^groups: found"):
+            cross_validate((inputs, answers), models, groups=np.array(groups), name="ill", cores=1)
+    assert "ill.logit.pkl" in Path("ill.yaml").read_text()
+
+
+def test_a_damaged_result_says_so(result):
+    for name, look in {
+        "models_table.csv": lambda: result.table,
+        "verdict.txt": lambda: result.answer,
+        "runs.csv": lambda: result.runs,
+        "predictions.parquet": lambda: result.predictions,
+    }.items():
+        file = result.folder / name
+        content = file.read_bytes()
+        for damaged in (content[: len(content) // 2], b"", content.replace(b"0", b"1", 1)):
+            file.write_bytes(damaged)
+            with pytest.raises(ValueError, match=f"{name} is not what the study wrote; the same"):
+                look()
+        file.unlink()
+        with pytest.raises(ValueError, match=f"{name} is not what the study wrote"):
+            look()
+        file.write_bytes(content)
+        look()
 
 
 def test_a_config_that_a_person_wrote_stays():
