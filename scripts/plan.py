@@ -45,7 +45,7 @@ def main(flags: Namespace) -> None:
     for finding in results_folder.foreign(flags.configfile, name):
         raise ValueError(finding)
     folder, table = results_folder.ResultsFolder(name), grid.expand(config)
-    command = warm_start.command(preflight.PROGRAM, None)
+    command = warm_start.command(preflight.PROGRAM, is_warm=False)
     if problems := preflight.findings(config, table, flags.configfile, folder.tried_out, command):
         raise ValueError("\n".join(["The config cannot be run:", *problems]))
     notes = [note for study in table.reported for note in fit.notes(config, study)]

@@ -92,6 +92,8 @@ if __name__ == "__main__":
         if os.getppid() != int(caller):
             sys.exit("the caller has ended")
         print(f"starting without the warm process: {error}", file=sys.stderr, flush=True)
+        if os.fstat(0).st_size:  # a file, which the program that ended may have read
+            os.lseek(0, 0, os.SEEK_SET)
         os.execv(sys.executable, [sys.executable, *command, "--die-with-parent", caller])
     if status < 0:
         if -status in SIGNALS:

@@ -139,19 +139,15 @@ def pytest_configure(config):
 def start_warm_processes():
     """Start the processes from which tests fork, to end with this one.
 
-    They spare each program the imports, which is most of the time that many a test takes, and
-    import when they are asked for the first.
+    They spare each program the imports, which is most of the time that many a test takes.
     """
     folder = tempfile.TemporaryDirectory()
     atexit.register(folder.cleanup)
     os.environ["ALLCORES_TESTS"] = folder.name
     programs = ROOT / "tests" / "warm"
     with contextlib.chdir(folder.name):
-        for name in (warm_start.TORCH, warm_start.PANDAS):
-            program = programs / "programs.py"
-            warm_start.start(name, f"{name}.log", program=program, owner=OF_PROGRAMS)
-        program = programs / "process.py"
-        warm_start.start(warm_start.TORCH, "calls.log", program=program, owner=OF_CALLS)
+        for owner in (OF_PROGRAMS, OF_CALLS):
+            warm_start.start(f"{owner}.log", programs / f"{owner}.py", owner)
 
 
 def warm_folder():
@@ -163,7 +159,7 @@ def warm_folder():
 def warm(owner, program):
     """The command of a program that is forked: from OF_PROGRAMS or OF_CALLS."""
     with contextlib.chdir(warm_folder().parent):
-        return tuple(map(str, warm_start.command(program, warm_start.TORCH, owner)))
+        return tuple(map(str, warm_start.command(program, True, owner)))
 
 
 @pytest.fixture(scope="module")

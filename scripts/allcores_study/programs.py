@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from allcores.machine import any_torchvision
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 LIBRARY = Path(__file__).parent
 ENGINE = LIBRARY.with_name("allcores")
@@ -57,14 +57,16 @@ def users_module(module: str) -> Iterator[None]:
         yield
         return
     any_torchvision.let_it_be_imported()
-    arguments, before = sys.argv[1:], _packages()
+    arguments, before = sys.argv[1:], set(sys.modules)
     del sys.argv[1:]
     try:
         yield
     finally:
         sys.argv[1:] = arguments
-        brought.update({module.partition(".")[0]} | _packages() - before)
+        brought.add(module.partition(".")[0])
+        if new := sys.modules.keys() - before:
+            brought.update(_packages(new) - _packages(before))
 
 
-def _packages() -> set[str]:
-    return {name.partition(".")[0] for name in sys.modules}
+def _packages(modules: Iterable[str]) -> set[str]:
+    return {name.partition(".")[0] for name in modules}

@@ -15,7 +15,6 @@ from train_once import by_flags
 
 from allcores.files import read_json
 from allcores_study.campaign import warm_start
-from allcores_study.campaign.warm_start import TORCH
 from allcores_study.data import preparation, storage
 from allcores_study.data.folds import Assignable, write
 from allcores_study.training import run_request
@@ -29,7 +28,7 @@ def run_of(*flags):
     return dataclasses.replace(run, train_size=64)
 
 
-def start_up(run, folder, warm=None):
+def start_up(run, folder, is_warm=False):
     folder = Path(folder)
     request = RunRequest(
         run=run,
@@ -39,7 +38,7 @@ def start_up(run, folder, warm=None):
         fold_file=folder / "folds.json",
     )
     run_request.write(folder / "job.json", folder, [request])
-    command = [*warm_start.command(ROOT / "scripts" / "train.py", warm)]
+    command = [*warm_start.command(ROOT / "scripts" / "train.py", is_warm)]
     command += ["--job", folder / "job.json"]
     subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
     return read_json(folder / "output" / "metrics.json")["start_up_seconds"]
@@ -58,11 +57,11 @@ if __name__ == "__main__":
         preparation.prepare(serial.dataset, folder, f"{folder}/data")
         opened = storage.open_dataset(f"{folder}/data")
         write(f"{folder}/folds.json", Assignable.of(opened), 5, 0, 0)
-        stop = warm_start.start(TORCH, f"{folder}/log")
+        stop = warm_start.start(f"{folder}/log")
         timings = in_turn(
             {
-                "serial, warm": lambda: start_up(serial, folder, TORCH),
-                "ddp, warm": lambda: start_up(four, folder, TORCH),
+                "serial, warm": lambda: start_up(serial, folder, True),
+                "ddp, warm": lambda: start_up(four, folder, True),
                 "import torch": lambda: imports_of_torch(folder),
                 "serial": lambda: start_up(serial, folder),
                 "ddp": lambda: start_up(four, folder),

@@ -12,14 +12,14 @@ sys.path[:] = [path for path in sys.path if not path.endswith(("/scripts", "/tes
 
 
 def share(folder, snakefile):
-    """Let the call's programs be forked from the warm processes in a folder, which are there."""
+    """Let the call's programs be forked from the warm process in a folder, which is there."""
     sys.path.insert(0, str(Path(snakefile).parents[1] / "scripts"))
     from allcores_study.campaign import warm_start
 
-    def start(name, log, at_once=False):
-        place = warm_start.folder(name)
+    def start(log):
+        place = warm_start.folder()
         place.parent.mkdir(exist_ok=True)
-        place.symlink_to(Path(folder) / warm_start.folder(name, "programs").name)
+        place.symlink_to(Path(folder) / warm_start.folder("programs").name)
         return atexit.register(place.unlink, missing_ok=True)
 
     warm_start.start = start

@@ -17,4 +17,4 @@ class Callback:
 
 
 if __name__ == "__main__":
-    warm_start.serve(*sys.argv[2:], Callback)
+    warm_start.serve(*sys.argv[1:], Callback)

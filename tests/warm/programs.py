@@ -12,14 +12,12 @@ from allcores.machine import cores
 from allcores_study.campaign import warm_start
 
 
-def torch():
-    """And what train.py imports where it also prepares a dataset, which it does by hand only."""
-    warm_process.torch()
-    warm_process.pandas()
+def warm_up():
+    """Import all before the first program: tests of programs by hand use all of it."""
+    warm_process.of_smoke_tests()
+    warm_process.of_all()
 
 
 if __name__ == "__main__":
-    name, *called = sys.argv[1:]
     cores.set_thread_variables(1)
-    warm_up = {warm_start.TORCH: torch, warm_start.PANDAS: warm_process.pandas}[name]
-    warm_start.serve(*called, warm_up)
+    warm_start.serve(*sys.argv[1:], warm_up)

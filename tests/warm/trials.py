@@ -1,4 +1,4 @@
-"""Let what a program forks for smoke tests come from the warm processes of the tests."""
+"""Let what a program forks for smoke tests come from the warm process of the tests."""
 
 import contextlib
 import os
@@ -8,10 +8,10 @@ from allcores_study.campaign import warm_start
 _command = warm_start.command
 
 
-def forked(program, warm, owner=None):
+def forked(program, is_warm, owner=None):
     """As in a call of snakemake; by hand, a program imports torch once more for them."""
     with contextlib.chdir(os.environ["ALLCORES_TESTS"]):
-        return _command(program, warm or warm_start.TORCH, owner or "programs")
+        return _command(program, True, owner or "programs")
 
 
 warm_start.command = forked

@@ -43,7 +43,7 @@ def job_of(flags: argparse.Namespace) -> Path:
         OSError: the config cannot be read.
     """
     config, table = expanded(flags)
-    command = warm_start.command(preflight.PROGRAM, None)
+    command = warm_start.command(preflight.PROGRAM, is_warm=False)
     if problems := preflight.findings(config, table, [flags.config], RESULTS.tried_out, command):
         raise ValueError("\n".join(problems))
     run = table.of(STUDY)[0]

@@ -117,9 +117,10 @@ class Call:
         numbers = dict.fromkeys(("folds", "inner", "number"), "[0-9]+")
         return patterns | numbers | {"call": "[0-9a-f]+", "made_of": marks.PATTERN}
 
-    def warm(self, process: str) -> str | None:
-        """Return the name of a warm process, if there is one: see campaign/warm_start.py."""
-        return process if self.local_cores is not None and self.is_main else None
+    @property
+    def is_warm(self) -> bool:
+        """Whether there is a warm process: see campaign/warm_start.py."""
+        return self.local_cores is not None and self.is_main
 
     @functools.cached_property
     def data(self) -> DataJobs:
@@ -153,8 +154,7 @@ class Call:
     @functools.cached_property
     def estimates(self) -> Estimates:
         """How long the runs will take; first asked for when the models have been smoke tested."""
-        is_forked = self.warm(warm_start.TORCH) is not None
-        return Estimates(self.table, self.folder, is_forked, self.local_cores)
+        return Estimates(self.table, self.folder, self.is_warm, self.local_cores)
 
     def _write_config(self, config: dict[str, Any]) -> None:
         """Write a whole config, including what --config gave, for programs to read."""
@@ -190,6 +190,7 @@ class Call:
         cancel = None
         if submitted:
             assert self.events
+            self.events.is_submitting = True
             internals.watch_slurm(self.workflow, logs, self.events.note_state)
             cancel = internals.executor(self.workflow).cancel_pending
         stopping.finish_by_signals(self.workflow, self._note_stop, logger.warning, cancel)
@@ -204,9 +205,9 @@ class Call:
             return
         self.open.enter_context(journal.lock(self.folder))
         if self.local_cores is not None:
-            self._warm_up()
+            warm_start.start(f"{self.folder.path}/logs/warm_process.log")
         known = self.folder.tried_out
-        command = warm_start.command(preflight.PROGRAM, self.warm(warm_start.TORCH))
+        command = warm_start.command(preflight.PROGRAM, self.is_warm)
         stop_at(preflight.findings(self.config, self.table, self.files, known, command))
 
     @property
@@ -218,13 +219,6 @@ class Call:
         """Record that the invocation is told to stop: jobs that then end badly have not failed."""
         if self.events:
             self.events.is_told_to_stop = True
-
-    def _warm_up(self) -> None:
-        # Datasets come first, and PANDAS prepares them: it imports while TORCH smoke tests models.
-        prepares = not all(Path(self.folder.data(run)).exists() for run in self.table.runs.values())
-        logs = f"{self.folder.path}/logs/warm_process"
-        warm_start.start(warm_start.TORCH, f"{logs}_{warm_start.TORCH}.log")
-        warm_start.start(warm_start.PANDAS, f"{logs}_{warm_start.PANDAS}.log", at_once=prepares)
 
     def _watch(self, jobs: list[Job], logger: Logger) -> None:
         def paths_of(rule: str, wildcards: Wildcards) -> list[str]:

@@ -59,9 +59,9 @@ def quoted(*words: object) -> str:
     return shlex.join(map(str, words))
 
 
-def of_program(name: str, warm: str | None, *arguments: object) -> str:
+def of_program(name: str, is_warm: bool, *arguments: object) -> str:
     """Return the command that runs scripts/NAME, for the shell; see warm_start.command()."""
-    return quoted(*warm_start.command(programs.PROGRAMS / name, warm), *arguments)
+    return quoted(*warm_start.command(programs.PROGRAMS / name, is_warm), *arguments)
 
 
 def srun(run: Run, memory_mb: int) -> list[str]:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from snakemake.io import ancient
 
 from allcores_study.campaign import commands
-from allcores_study.campaign.warm_start import PANDAS
 from allcores_study.config import grid
 from allcores_study.config.run import folds_file
 
@@ -36,7 +35,7 @@ class DataJobs:
         """Return the command that runs scripts/prepare_dataset.py, for the shell."""
         return commands.of_program(
             "prepare_dataset.py",
-            self.call.warm(PANDAS),
+            self.call.is_warm,
             *["--settings", grid.labelled(self.config, "datasets", wildcards.dataset).to_json()],
             *["--downloads", self.config["downloads"]],
             *["--output", self.folder.dataset(wildcards.dataset)],
@@ -49,7 +48,7 @@ class DataJobs:
         inner, place = int(getattr(wildcards, "inner", 0)), self.folder.dataset(wildcards.dataset)
         return commands.of_program(
             "assign_folds.py",
-            self.call.warm(PANDAS),
+            self.call.is_warm,
             *["--data", place],
             *["--folds", count],
             *["--seed", seed],

@@ -13,7 +13,6 @@ from snakemake.io import ancient
 from allcores_study import programs
 from allcores_study.campaign import commands, warm_start
 from allcores_study.campaign import snakemake_internals as internals
-from allcores_study.campaign.warm_start import TORCH
 from allcores_study.config.run import PATH
 from allcores_study.planning import dealing
 from allcores_study.training import run_request
@@ -164,7 +163,7 @@ class RunJobs:
         is_alone = not hasattr(wildcards, "number")
         if is_alone and (self.call.executes or not self.call.is_main):
             run_request.write(file, self.folder.path, [self.request_of(run.path)])
-        call: list[Any] = warm_start.command(PROGRAM, self.call.warm(TORCH))
+        call: list[Any] = warm_start.command(PROGRAM, self.call.is_warm)
         if run.nodes > 1 and self.call.is_on_cluster:
             call = [*commands.srun(run, resources.mem_mb), sys.executable, PROGRAM]
         return commands.quoted(*call, "--job", file, "--mark", output[0])
@@ -218,10 +217,6 @@ class RunJobs:
         needed = max(map(self.call.estimates.memory_mb, self._runs(wildcards)))
         return attempt * (needed + SNAKEMAKE_MB * (self.cores is None))
 
-    def minutes(self, wildcards: Wildcards, attempt: int) -> int:
-        """Return the time limit; a repeated job, which resumes, gets at most its partition's."""
-        first = self.call.estimates.minutes(self._runs(wildcards))
-        if attempt == 1:
-            return first
-        longest = internals.longest_minutes(self.call.workflow)
-        return min(attempt * first, max(first, longest or attempt * first))
+    def minutes(self, wildcards: Wildcards) -> int:
+        """Return the time limit, also of a repeated job: it resumes, and limits are generous."""
+        return self.call.estimates.minutes(self._runs(wildcards))

@@ -13,7 +13,6 @@ from allcores.machine import lifetime
 from allcores_study import programs
 from allcores_study.analysis.study import Study
 from allcores_study.campaign import commands
-from allcores_study.campaign.warm_start import PANDAS
 from allcores_study.config import grid
 from allcores_study.watching import closing
 
@@ -70,7 +69,7 @@ class StudyJob(Study):
             mark: of its results; None if they are valid without one.
         """
         arguments = [*self.arguments(again), *(["--mark", mark] if mark else [])]
-        return commands.of_program("report.py", self.call.warm(PANDAS), *arguments)
+        return commands.of_program("report.py", self.call.is_warm, *arguments)
 
     def arguments(self, again: str) -> list[str]:
         """Return the arguments of scripts/report.py."""

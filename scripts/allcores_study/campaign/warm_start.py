@@ -6,8 +6,6 @@ nothing else; a program that cannot be forked starts by itself.
     snakemake ─┬─ start.py, one per job: passes on signals, and the exit status
                └─ warm process, serve() ── keeper, one per start.py, _keep() ── program ── ranks
 
-There are two warm processes, with what scripts/warm_process.py imports for TORCH and for PANDAS.
-
 Whatever ends one of these processes ends all to the right of it, and a keeper ends with its
 start.py. A batch system, however, may send SIGTERM to all of them at once: then each program saves
 and stops, and its keeper and warm process wait for it.
@@ -51,57 +49,46 @@ if TYPE_CHECKING:
 
 SOCKET = "socket"
 BACKLOG = 1000  # how many connections may wait to be accepted
-# The warm processes, by the library that takes longest to import.
-TORCH, PANDAS = "torch", "pandas"
 
 
-def command(program: str | Path, warm: str | None, owner: str | None = None) -> list[Any]:
+def command(program: str | Path, is_warm: bool, owner: str | None = None) -> list[Any]:
     """Return the command that runs a program which ends with this process; arguments may follow.
 
     Args:
-        warm: TORCH or PANDAS, a warm process that exists when the command runs; None if the program
-            starts by itself.
+        is_warm: whether a warm process exists when the command runs; else the program starts by
+            itself.
         owner: see folder().
     """
-    if warm is None:
+    if not is_warm:
         return [sys.executable, program, "--die-with-parent", os.getpid()]
-    return [*_client(folder(warm, owner)), os.getpid(), program]
-
-
-def _client(place: Path) -> list[str | Path]:
     # Without site-packages Python itself starts in 10 ms.
-    return [sys.executable, "-I", "-S", PROGRAMS / "start.py", place / SOCKET]
+    client = [sys.executable, "-I", "-S", PROGRAMS / "start.py", folder(owner) / SOCKET]
+    return [*client, os.getpid(), program]
 
 
-def folder(name: str, owner: str | None = None) -> Path:
+def folder(owner: str | None = None) -> Path:
     """Return where a warm process has its socket.
 
     Args:
         owner: of the warm process; None for this process.
     """
-    return Path(f".snakemake/warm_process_{owner or os.getpid()}_{name}").absolute()
+    return Path(f".snakemake/warm_process_{owner or os.getpid()}").absolute()
 
 
 def start(
-    name: str,
-    log: str | Path,
-    at_once: bool = False,
-    program: str | Path | None = None,
-    owner: str | None = None,
+    log: str | Path, program: str | Path | None = None, owner: str | None = None
 ) -> Callable[[], None]:
     """Start a warm process, which ends with this one.
 
     Args:
-        name: TORCH or PANDAS.
         log: file for its output.
-        at_once: import at once, and not when the first program is requested.
         program: the program to start, which calls serve(); None for scripts/warm_process.py.
         owner: see folder().
 
     Returns:
         A function that ends it.
     """
-    place = folder(name, owner)
+    place = folder(owner)
 
     def stop() -> None:
         process.terminate()
@@ -109,15 +96,15 @@ def start(
         shutil.rmtree(place, ignore_errors=True)
 
     try:
-        process = _launch(place, log, [program or PROGRAMS / "warm_process.py", name], at_once)
+        process = _launch(place, log, program or PROGRAMS / "warm_process.py")
     except OSError as error:  # for example, a file system without sockets
         shutil.rmtree(place, ignore_errors=True)
-        print(f"warm process for {name}: cannot be started: {error}", file=sys.stderr)
+        print(f"the warm process cannot be started: {error}", file=sys.stderr)
         return lambda: None
     return atexit.register(stop)
 
 
-def _launch(place: Path, log: str | Path, command: list[str | Path], at_once: bool) -> Popen[bytes]:
+def _launch(place: Path, log: str | Path, program: str | Path) -> Popen[bytes]:
     """Start the warm process; its socket exists when this returns."""
     shutil.rmtree(place, ignore_errors=True)  # left by a process that had the same number
     place.parent.mkdir(exist_ok=True)
@@ -130,7 +117,7 @@ def _launch(place: Path, log: str | Path, command: list[str | Path], at_once: bo
         os.close(descriptor)
         listener.listen(BACKLOG)
         return Popen(
-            [sys.executable, *command, place, *map(str, (listener.fileno(), os.getpid(), at_once))],
+            [sys.executable, program, place, str(listener.fileno()), str(os.getpid())],
             stdin=DEVNULL,
             stdout=output,
             stderr=STDOUT,
@@ -140,7 +127,11 @@ def _launch(place: Path, log: str | Path, command: list[str | Path], at_once: bo
 
 
 def serve(
-    folder: str, listener: Any, caller: str, at_once: str, warm_up: Callable[[], object]
+    folder: str,
+    listener: Any,
+    caller: str,
+    warm_up: Callable[[], object],
+    *more: Callable[[], object],
 ) -> None:
     """Fork a program for each client that asks, until the caller of the warm process ends.
 
@@ -148,21 +139,22 @@ def serve(
         folder: of the socket; deleted at the end.
         listener: file descriptor of the socket, to which the programs' clients connect.
         caller: process id of the caller.
-        at_once: "True" to import at once, "False" to import when the first program is requested.
-        warm_up: imports what the programs need.
+        warm_up: imports what the first program needs.
+        more: import what others need, as soon as no client waits.
     """
     signal.signal(signal.SIGTERM, partial(_stop, folder, int(caller)))
     try:
         die_with_parent(int(caller), signal.SIGTERM)
         adopt_orphans()
         listener = socket.socket(fileno=int(listener))
-        imported = _ImportedFiles(warm_up) if at_once == "True" else None
+        later, imported = [*more], _ImportedFiles(warm_up)
         while True:
+            while later and not select.select([listener], [], [], 0)[0]:
+                imported.add(later.pop(0))
             connection, _ = listener.accept()
             with connection:
                 client, user, _ = struct.unpack("3i", _credentials(connection))
                 if user == os.getuid():
-                    imported = imported or _ImportedFiles(warm_up)
                     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the keepers
                     _fork(_keep, listener, connection, client, imported)
     except Exception:
@@ -199,12 +191,18 @@ class _ImportedFiles:
 
     def __init__(self, warm_up: Callable[[], object]) -> None:
         self.begun = time.time_ns()
+        self.states: dict[str, tuple[int, int, int]] = {}
+        self.add(warm_up)
+
+    def add(self, warm_up: Callable[[], object]) -> None:
+        gc.disable()  # collections take a third of the time of large imports
         warm_up()
         # A collection in a program would write to, and so copy, every page of what is imported.
         gc.freeze()
+        gc.enable()
         files = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
         states = {file: _state(file) for file in files if file}
-        self.states = {file: state for file, state in states.items() if state}
+        self.states = {file: state for file, state in states.items() if state} | self.states
 
     def changed(self) -> str | None:
         """Return the name of a file that has changed since it was imported, or None."""

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -153,10 +154,12 @@ def trial(run: Run) -> tuple[str, dict[str, Any]] | None:
 
 def _try_out(trials: list[dict[str, Any]], command: Sequence[str | Path]) -> list[dict[str, Any]]:
     """Return the answers to smoke tests, up to the one at which their program ended."""
-    request = json.dumps(trials)
-    process = subprocess.run(
-        list(map(str, command)), input=request, text=True, stdout=subprocess.PIPE
-    )
+    with tempfile.TemporaryFile("w+") as request:  # which a program that starts over reads again
+        json.dump(trials, request)
+        request.seek(0)
+        process = subprocess.run(
+            list(map(str, command)), stdin=request, text=True, stdout=subprocess.PIPE
+        )
     if -process.returncode in lifetime.signals_to_stop():
         sys.exit(128 - process.returncode)
     answers = [json.loads(line) for line in process.stdout.splitlines()]

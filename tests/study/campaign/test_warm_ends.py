@@ -17,16 +17,15 @@ from test_strategies import alive, children
 from test_warm_start import warm_process
 
 from allcores_study.campaign import warm_start
-from allcores_study.campaign.warm_start import TORCH
 
 
 def test_a_warm_process_ends_whatever_it_is_just_importing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     program, log = ROOT / "tests" / "warm" / "dropping.py", tmp_path / "warm.log"
-    stop = warm_start.start(TORCH, log, at_once=True, program=program)
+    stop = warm_start.start(log, program)
     wait_for(lambda: "importing" in log.read_text())
     stop()
-    assert not warm_start.folder(TORCH).exists()
+    assert not warm_start.folder().exists()
 
 
 def test_a_signal_is_passed_on_after_the_request(tmp_path):

@@ -21,7 +21,6 @@ from slurm_lab import slow_model
 from test_strategies import alive, children, program_of
 
 from allcores_study.campaign import warm_start
-from allcores_study.campaign.warm_start import TORCH
 from allcores_study.config.run import Entry
 
 TRAIN = ROOT / "scripts" / "train.py"
@@ -32,18 +31,18 @@ COLD = "starting without the warm process"
 
 def started(folder):
     """Start a warm process in the working folder; a function that ends it."""
-    stop = warm_start.start(TORCH, folder / "warm.log")
+    stop = warm_start.start(folder / "warm.log")
 
     def end():
         stop()
-        assert not warm_start.folder(TORCH).exists()
+        assert not warm_start.folder().exists()
 
     return end
 
 
 def fork(program, *arguments, **popen):
     """The process of the client that asks the warm process of the working folder."""
-    command = [*warm_start.command(program, TORCH), *arguments]
+    command = [*warm_start.command(program, True), *arguments]
     given = {"env": ENVIRONMENT, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT} | popen
     return subprocess.Popen(list(map(str, command)), text=True, **given)
 
@@ -95,14 +94,14 @@ def says(process, status=0):
 
 def warm_process(caller=None):
     """The one of a process; of this one, that of the test."""
-    folder = "" if caller else warm_start.folder(TORCH)
+    folder = "" if caller else warm_start.folder()
 
     def warm_pids():
         return [
             pid
             for pid in children(caller or os.getpid())
             if alive(pid)
-            and f"warm_process.py\0{TORCH}\0{folder}" in Path(f"/proc/{pid}/cmdline").read_text()
+            and f"warm_process.py\0{folder}" in Path(f"/proc/{pid}/cmdline").read_text()
         ]
 
     wait_for(warm_pids)  # it may not have replaced what it was forked from yet
@@ -219,6 +218,19 @@ def test_a_client_that_is_killed_early_leaves_nothing(train, delay):
     wait_for(lambda: not children(warm_process()), 1)
 
 
+def test_a_program_that_starts_over_reads_its_file_again(private_fork, tmp_path):
+    program, asked = tmp_path / "asked.py", tmp_path / "asked.json"
+    program.write_text("import sys, time; print(sys.stdin.read(), flush=True); time.sleep(3)")
+    asked.write_text("the request")
+    with asked.open() as file:
+        client = private_fork(program, stdin=file)
+        assert client.stdout.readline() == "the request\n"
+        os.kill(warm_process(), signal.SIGKILL)
+        assert COLD in client.stdout.readline()
+        assert client.stdout.readline() == "the request\n"
+        assert client.wait() == 0
+
+
 def test_a_client_that_is_stopped_stops_its_run(train, laboratory):
     def state(pid):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
@@ -271,10 +283,10 @@ def test_without_a_warm_process_a_run_starts_by_itself(
     if way == "no room":
         monkeypatch.setattr(warm_start, "folder", lambda *_: Path("/proc/nowhere/socket"))
     if way != "none":
-        request.addfinalizer(warm_start.start(TORCH, tmp_path / "warm.log"))
+        request.addfinalizer(warm_start.start(tmp_path / "warm.log"))
     if way == "dead":
         os.kill(warm_process(), signal.SIGKILL)
-    command = [*warm_start.command(TRAIN, TORCH), *laboratory.arguments(RUN)]
+    command = [*warm_start.command(TRAIN, True), *laboratory.arguments(RUN)]
     output = subprocess.run(
         list(map(str, command)),
         stdout=subprocess.PIPE,
@@ -319,7 +331,7 @@ def test_other_code_than_was_imported_is_not_run(copied, private_fork, tmp_path)
 def test_another_user_is_turned_away(private_fork, tmp_path, door):
     program = tmp_path / "program.py"
     program.write_text(f"import pathlib; pathlib.Path({str(tmp_path / 'was_run')!r}).touch()")
-    path = warm_start.folder(TORCH) / warm_start.SOCKET
+    path = warm_start.folder() / warm_start.SOCKET
     if door == "open":  # as if somebody had loosened the permissions
         path.chmod(0o777)
         path.parent.chmod(0o777)
@@ -364,7 +376,7 @@ def test_many_programs_at_once(warm, tmp_path):
 
 def test_one_who_says_nothing_keeps_nobody_waiting(warm, train):
     with socket.socket(socket.AF_UNIX) as silent:
-        silent.connect(os.path.relpath(warm_start.folder(TORCH) / warm_start.SOCKET))
+        silent.connect(os.path.relpath(warm_start.folder() / warm_start.SOCKET))
         says(train(RUN))
 
 

@@ -20,4 +20,4 @@ def warm_up():
 
 
 if __name__ == "__main__":
-    warm_start.serve(*sys.argv[2:], warm_up)
+    warm_start.serve(*sys.argv[1:], warm_up)
