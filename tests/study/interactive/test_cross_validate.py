@@ -247,7 +247,7 @@ def test_classes_of_ones_own_and_strategies_that_fit(here, monkeypatch, capsys):
 
 @pytest.mark.parametrize("rest", ["models: {[a]: }", "", "studies:", "studies: [ill]", "ill"])
 def test_a_name_whose_config_is_broken_can_be_used_again(here, rest):
-    """And the final models that its results have are made again."""
+    """And the final models that its results have are rebuilt."""
     file = Path("ill.yaml")
     file.write_text(workflow.HEADER + rest)
     assert workflow.file_of("ill") == file
