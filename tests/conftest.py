@@ -16,7 +16,6 @@ from allcores.machine import cores  # noqa: E402
 # As scripts/train.py does, before torch is imported: several tests fork from this process.
 cores.set_thread_variables(1)
 import atexit  # noqa: E402
-import contextlib  # noqa: E402
 import dataclasses  # noqa: E402
 import functools  # noqa: E402
 import gc  # noqa: E402
@@ -144,22 +143,20 @@ def start_warm_processes():
     folder = tempfile.TemporaryDirectory()
     atexit.register(folder.cleanup)
     os.environ["ALLCORES_TESTS"] = folder.name
-    programs = ROOT / "tests" / "warm"
-    with contextlib.chdir(folder.name):
-        for owner in (OF_PROGRAMS, OF_CALLS):
-            warm_start.start(f"{owner}.log", programs / f"{owner}.py", owner)
+    for owner in (OF_PROGRAMS, OF_CALLS):
+        program = ROOT / "tests" / "warm" / f"{owner}.py"
+        warm_start.start(f"{folder.name}/{owner}.log", program, place_of(owner))
 
 
-def warm_folder():
-    """Where the processes of start_warm_processes() have the folders of their sockets."""
-    return Path(os.environ["ALLCORES_TESTS"], ".snakemake")
+def place_of(owner):
+    """Where one of the processes of start_warm_processes() has its socket."""
+    return Path(os.environ["ALLCORES_TESTS"], owner)
 
 
 @functools.cache
 def warm(owner, program):
     """The command of a program that is forked: from OF_PROGRAMS or OF_CALLS."""
-    with contextlib.chdir(warm_folder().parent):
-        return tuple(map(str, warm_start.command(program, True, owner)))
+    return tuple(map(str, warm_start.command(program, True, place_of(owner))))
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +164,7 @@ def warm_calls():
     """Calls from Python fork snakemake, and its programs, as those of a Project do."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(workflow, "SNAKEMAKE", [*warm(OF_CALLS, ROOT / "tests/warm/call.py")])
-        patched.setenv("SHARED_WARM", str(warm_folder()))
+        patched.setenv(warm_start.THERE, str(place_of(OF_PROGRAMS)))
         yield
 
 

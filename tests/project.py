@@ -9,7 +9,9 @@ from pathlib import Path
 
 import patience
 import yaml
-from conftest import ENVIRONMENT, OF_CALLS, ROOT, warm, warm_folder
+from conftest import ENVIRONMENT, OF_CALLS, OF_PROGRAMS, ROOT, place_of, warm
+
+from allcores_study.campaign import warm_start
 
 MINIATURE = """
 models:
@@ -64,7 +66,7 @@ class Project:
         )
         environment = ENVIRONMENT
         if forked and (self.folder / "scripts").is_symlink():
-            environment = ENVIRONMENT | {"SHARED_WARM": str(warm_folder())}
+            environment = ENVIRONMENT | {warm_start.THERE: str(place_of(OF_PROGRAMS))}
         command += ["-s", self.folder / "workflow" / "Snakefile"]
         command += ["--configfile", self.config, *(["--cores", cores] if cores else []), *arguments]
         return subprocess.Popen(

@@ -5,7 +5,9 @@ import shlex
 import subprocess
 
 import pytest
-from conftest import ENVIRONMENT, OF_CALLS, OF_PROGRAMS, ROOT, warm, warm_folder
+from conftest import ENVIRONMENT, OF_CALLS, OF_PROGRAMS, ROOT, place_of, warm
+
+from allcores_study.campaign import warm_start
 
 FOLDER = ROOT / "tests" / "benchmarks"
 # Parts of others; and one that needs the 30 MB of Fashion-MNIST, which a test cannot have.
@@ -23,7 +25,7 @@ def forked(owner, name):
 def small():
     """The environment of a benchmark in miniature, whose processes are forked."""
     programs = {"SNAKEMAKE": forked(OF_CALLS, "call"), "PYTHON": forked(OF_PROGRAMS, "program")}
-    return programs | {"BENCH": "smoke", "SHARED_WARM": str(warm_folder())}
+    return programs | {"BENCH": "smoke", warm_start.THERE: str(place_of(OF_PROGRAMS))}
 
 
 NAMES = sorted({file.stem for file in FOLDER.glob("*.py")} - EXCLUDED)

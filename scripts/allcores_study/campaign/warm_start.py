@@ -47,56 +47,60 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
+THERE = "ALLCORES_WARM"  # names a variable: the folder of a warm process that the caller started
 SOCKET = "socket"
 BACKLOG = 1000  # how many connections may wait to be accepted
 
 
-def command(program: str | Path, is_warm: bool, owner: str | None = None) -> list[Any]:
+def command(program: str | Path, is_warm: bool, place: Path | None = None) -> list[Any]:
     """Return the command that runs a program which ends with this process; arguments may follow.
 
     Args:
         is_warm: whether a warm process exists when the command runs; else the program starts by
             itself.
-        owner: see folder().
+        place: the folder of its socket; None: folder().
     """
     if not is_warm:
         return [sys.executable, program, "--die-with-parent", os.getpid()]
     # Without site-packages Python itself starts in 10 ms.
-    client = [sys.executable, "-I", "-S", PROGRAMS / "start.py", folder(owner) / SOCKET]
+    client = [sys.executable, "-I", "-S", PROGRAMS / "start.py", (place or folder()) / SOCKET]
     return [*client, os.getpid(), program]
 
 
-def folder(owner: str | None = None) -> Path:
-    """Return where a warm process has its socket.
-
-    Args:
-        owner: of the warm process; None for this process.
-    """
-    return Path(f".snakemake/warm_process_{owner or os.getpid()}").absolute()
+def folder() -> Path:
+    """Return where the warm process of this process, or of its caller, has its socket."""
+    return Path(os.environ.get(THERE) or f".snakemake/warm_process_{os.getpid()}").absolute()
 
 
 def start(
-    log: str | Path, program: str | Path | None = None, owner: str | None = None
+    log: str | Path,
+    program: str | Path | None = None,
+    place: Path | None = None,
+    environment: dict[str, str] | None = None,
 ) -> Callable[[], None]:
-    """Start a warm process, which ends with this one.
+    """Start a warm process, which ends with this one, unless the caller has started one.
 
     Args:
         log: file for its output.
         program: the program to start, which calls serve(); None for scripts/warm_process.py.
-        owner: see folder().
+        place: the folder of its socket; None: folder().
+        environment: its variables; None: those of this process.
 
     Returns:
         A function that ends it.
     """
-    place = folder(owner)
+    if place is None and THERE in os.environ:
+        return lambda: None
+    place = place or folder()
 
     def stop() -> None:
+        atexit.unregister(stop)
         process.terminate()
         process.wait()
         shutil.rmtree(place, ignore_errors=True)
 
     try:
-        process = _launch(place, log, program or PROGRAMS / "warm_process.py")
+        process = _launch(place, log, program or PROGRAMS / "warm_process.py", environment)
     except OSError as error:  # for example, a file system without sockets
         shutil.rmtree(place, ignore_errors=True)
         print(f"the warm process cannot be started: {error}", file=sys.stderr)
@@ -104,7 +108,9 @@ def start(
     return atexit.register(stop)
 
 
-def _launch(place: Path, log: str | Path, program: str | Path) -> Popen[bytes]:
+def _launch(
+    place: Path, log: str | Path, program: str | Path, environment: dict[str, str] | None
+) -> Popen[bytes]:
     """Start the warm process; its socket exists when this returns."""
     shutil.rmtree(place, ignore_errors=True)  # left by a process that had the same number
     place.parent.mkdir(exist_ok=True)
@@ -118,6 +124,7 @@ def _launch(place: Path, log: str | Path, program: str | Path) -> Popen[bytes]:
         listener.listen(BACKLOG)
         return Popen(
             [sys.executable, program, place, str(listener.fileno()), str(os.getpid())],
+            env=environment,
             stdin=DEVNULL,
             stdout=output,
             stderr=STDOUT,

@@ -21,6 +21,7 @@ import yaml
 from allcores.files import write_text
 from allcores.machine import cores, lifetime
 from allcores_study import programs, yaml_files
+from allcores_study.campaign import warm_start
 from allcores_study.config import settings
 from allcores_study.records import results_folder
 from allcores_study.records.results_folder import FINAL_MODELS, ResultsFolder
@@ -118,25 +119,33 @@ def run(file: Path, wanted_cores: int | str, data: str, profile: str | None = No
     flags += ["--profile", _profile(profile)] if profile else ["--cores", str(count)]
     # A class beside a script is importable for it, wherever it is started.
     paths = [sys.path[0], *filter(None, [os.environ.get("PYTHONPATH")])]
-    process = subprocess.Popen(
-        [*SNAKEMAKE, *flags],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths), LINES_EVERY: "1"},
-        start_new_session=True,  # a signal to this process reaches the runs only from _stop()
-        preexec_fn=functools.partial(lifetime.die_with_parent, os.getpid()),
-    )
-    try:
-        printed = _show_progress(process, file.stem)
-        failed = process.wait()
-    except BaseException as error:
-        _stop(process)
-        if isinstance(error, KeyboardInterrupt):
-            print("stopped; the same call continues", file=sys.stderr)
-        raise
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), LINES_EVERY: "1"}
+    with contextlib.ExitStack() as ends:
+        if not profile and warm_start.THERE not in os.environ:
+            # It imports while snakemake starts, whose jobs it runs.
+            place = Path(f".snakemake/warm_process_{os.getpid()}_{file.stem}").absolute()
+            log = f"{results_of(file).path}/logs/warm_process.log"
+            ends.callback(warm_start.start(log, place=place, environment=environment))
+            environment |= {warm_start.THERE: str(place)}
+        process = subprocess.Popen(
+            [*SNAKEMAKE, *flags],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env=environment,
+            start_new_session=True,  # a signal to this process reaches the runs only from _stop()
+            preexec_fn=functools.partial(lifetime.die_with_parent, os.getpid()),
+        )
+        try:
+            printed = _show_progress(process, file.stem)
+            failed = process.wait()
+        except BaseException as error:
+            _stop(process)
+            if isinstance(error, KeyboardInterrupt):
+                print("stopped; the same call continues", file=sys.stderr)
+            raise
     if failed:
         raise _error(file.stem, data, printed)
 
