@@ -3,6 +3,7 @@ hardware threads to a core, jobs that are forgotten or suspended, little memory,
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -102,6 +103,28 @@ def test_drained_nodes_are_waited_for_and_ctrl_c_cancels_the_jobs(slurm, tmp_pat
         assert "SLURM account" not in said
     finally:
         says(slurm, "scontrol", "update", nodes, "state=resume")
+
+
+# The first submission looks as if it had failed.
+SBATCH = """#!/bin/sh
+mkdir "$0.called" 2>/dev/null || exec SBATCH "$@"
+SBATCH "$@" >/dev/null
+echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation" >&2
+exit 1
+"""
+
+
+def test_a_job_that_slurm_has_although_sbatch_failed_is_watched(slurm, tmp_path):
+    project = small(tmp_path / "project", slow_model(tmp_path / "project", seconds=0.05, epochs=40))
+    sbatch = tmp_path / "sbatch"
+    sbatch.write_text(SBATCH.replace("SBATCH", shutil.which("sbatch")))
+    sbatch.chmod(0o755)
+    said = ended(by_profile(slurm | {"PATH": f"{tmp_path}:{slurm['PATH']}"}, project))
+    assert "they wait: Batch job submission failed: Socket timed out on send/recv" in said
+    assert "2 runs trained, 0 of them diverged; 0 missing" in said
+    assert len(re.findall("SLURM jobid", said)) <= 1, "that of the other run"
+    jobs = says(slurm, "squeue", "--states=all", "-h", "-o", "%Z").splitlines()
+    assert jobs.count(str(project.folder)) == 2
 
 
 def test_sigterm_cancels_what_is_pending_and_waits_for_what_runs(slurm, tmp_path):
