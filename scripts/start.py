@@ -11,11 +11,13 @@ import signal
 # Until there is a program to forward it to, Ctrl-C just ends this process.
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 
+import ctypes  # noqa: E402
 import json  # noqa: E402
 import os  # noqa: E402
 import socket  # noqa: E402
 import sys  # noqa: E402
 
+PR_SET_PDEATHSIG = 1  # prctl(2)
 # Seconds to wait for an answer of the warm process, which may have to import much first.
 PATIENCE = 60.0
 SIGNALS: list[int] = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1]
@@ -83,14 +85,16 @@ if __name__ == "__main__":
     if len(sys.argv) < 4:
         sys.exit(__doc__)
     path, caller, *command = sys.argv[1:]
+    # Also where the warm process belongs to another, such as the caller of snakemake.
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != int(caller):
+        sys.exit("the caller has ended")
     forwarded: list[int] = []
     try:
         status = warm(path, command, forwarded)
     except OSError as error:
         if forwarded:  # to stop
             sys.exit(1)
-        if os.getppid() != int(caller):
-            sys.exit("the caller has ended")
         print(f"starting without the warm process: {error}", file=sys.stderr, flush=True)
         if os.fstat(0).st_size:  # a file, which the program that ended may have read
             os.lseek(0, 0, os.SEEK_SET)

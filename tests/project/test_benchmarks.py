@@ -18,8 +18,9 @@ EXCLUDED |= {"grid_search", "fashion_mnist"}
 def forked(owner, name):
     """The command of a program in tests/warm/ that a benchmark calls, and not this process."""
     client = list(warm(owner, ROOT / "tests" / "warm" / f"{name}.py"))
-    client[client.index(str(os.getpid()))] = "0"
-    return shlex.join(client)
+    client[client.index(str(os.getpid()))] = "CALLER"
+    program = shlex.join(client).replace("CALLER", "$PPID")
+    return shlex.join(["sh", "-c", f'exec {program} "$@"', "sh"])
 
 
 def small():

@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -215,6 +216,22 @@ def test_a_client_that_is_killed_early_leaves_nothing(train, delay):
     time.sleep(delay)
     client.kill()
     client.wait()
+    wait_for(lambda: not children(warm_process()), 1)
+
+
+def test_a_program_ends_with_its_caller_though_the_warm_process_goes_on(warm, tmp_path):
+    program, caller = tmp_path / "program.py", tmp_path / "caller.py"
+    program.write_text("import time; time.sleep(100)")
+    command = [str(word) for word in warm_start.command(program, True)]
+    place = command.index(str(os.getpid()))
+    caller.write_text(
+        f"import os, subprocess; words = {command!r}; words[{place}] = str(os.getpid())\n"
+        "subprocess.run(words)"
+    )
+    process = subprocess.Popen([sys.executable, caller], env=ENVIRONMENT)
+    wait_for(lambda: children(warm_process()))
+    process.kill()
+    process.wait()
     wait_for(lambda: not children(warm_process()), 1)
 
 
