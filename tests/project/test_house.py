@@ -43,7 +43,8 @@ OF_STUDY = {
         *{"config", "records", "data", "planning", "training", "analysis", "watching", "serving"},
     },
     "interactive": {
-        *("config", "records", "data", "datasets", "planning", "analysis", "watching", "serving"),
+        *("config", "records", "data", "datasets", "planning", "campaign", "analysis", "watching"),
+        "serving",
     },
 }
 # Folder of the study -> those of the engine that it may import from; nobody imports a strategy.
