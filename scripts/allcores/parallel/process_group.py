@@ -121,8 +121,8 @@ def _by_gloo(name: str, kind: str) -> Callable[..., Any]:
         # gloo reads and writes any tensor as if it were contiguous.
         wholes = [contiguous(argument) for argument in arguments]
         work = self._wait_for(getattr(self.gloo, name), *wholes)
-        for outputs, written in zip(arguments[:1], wholes, strict=False):
-            write_back(outputs, written)
+        if arguments:  # outputs come first
+            write_back(arguments[0], wholes[0])
         return work
 
     return collective

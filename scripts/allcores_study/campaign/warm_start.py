@@ -78,7 +78,9 @@ def start(
     place: Path | None = None,
     environment: dict[str, str] | None = None,
 ) -> Callable[[], None]:
-    """Start a warm process, which ends with this one, unless the caller has started one.
+    """Start a warm process, which ends with this one.
+
+    Without a place, nothing is started if the caller of this process has started one.
 
     Args:
         log: file for its output.

@@ -83,11 +83,10 @@ def alone(file: Path) -> Iterator[None]:
 
 def has_final(file: Path, study: str) -> bool:
     """Return whether an earlier call made, or was to make, final models of a study of a file."""
-    try:
+    # There is none yet, or it is damaged.
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError, AttributeError):
         if yaml_files.read(file)["studies"][study].get("final"):
             return True
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):  # none yet, or damaged
-        pass
     return Path(results_of(file).path, "studies", study, FINAL_MODELS).exists()
 
 

@@ -53,8 +53,8 @@ def train(
             raise stop
         if status:
             failed.append(path)
-            why = lifetime.how_it_ended(status) if status < 0 else ""
-            progress.of_process.end(FAILED, path, f"its process {why}" if why else "")
+            why = f"its process {lifetime.how_it_ended(status)}" if status < 0 else ""
+            progress.of_process.end(FAILED, path, why)
             print(f"{FAILED}: {path}", flush=True)
     return failed
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import patience
+import psutil
 import pytest
 import yaml
 from conftest import ROOT
@@ -27,6 +29,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 from allcores_study import Model, compare_strategies, cross_validate
+from allcores_study.campaign import warm_start
 from allcores_study.interactive import workflow
 from allcores_study.interactive.result import Result
 
@@ -388,8 +391,11 @@ cross_validate("digits", {"mlp": model}, name="long", folds=2, cores=2)
 """
 
 
-def test_ctrl_c_stops_the_runs_and_the_same_call_continues(here):
+@pytest.mark.parametrize("way", ["Ctrl-C", "a kill of snakemake"])
+def test_a_call_that_is_ended_leaves_nothing(here, monkeypatch, way):
+    """With a warm process of its own, as users have it."""
     Path("long.py").write_text(LONG)
+    monkeypatch.delenv(warm_start.THERE)
     environment = os.environ | {"PYTHONPATH": str(ROOT / "scripts")}
     process = subprocess.Popen(
         [sys.executable, "long.py"],
@@ -400,8 +406,15 @@ def test_ctrl_c_stops_the_runs_and_the_same_call_continues(here):
     results = here / "results" / "long"
     while process.poll() is None and not any(results.rglob("latest.allcores")):
         time.sleep(0.2)
-    process.send_signal(signal.SIGINT)
-    _, told = process.communicate()
-    assert "stopped; the same call continues" in told
+    if way == "Ctrl-C":
+        process.send_signal(signal.SIGINT)
+    else:
+        below = psutil.Process(process.pid).children()
+        (snakemake,) = [one for one in below if "snakemake" in one.cmdline()]
+        snakemake.kill()
+    _, told = process.communicate(timeout=patience.seconds(60))
+    assert ("stopped; the same call continues" in told) == (way == "Ctrl-C")
+    assert not list(Path(".snakemake").glob("warm_process_*"))
+    assert "starting without" not in "".join(log.read_text() for log in results.rglob("*.log"))
     left = subprocess.run(["pgrep", "-f", str(here)], capture_output=True, text=True).stdout.split()
     assert not left
