@@ -264,11 +264,12 @@ def save(figure: Figure, stem: str | Path) -> None:
     if (engine := figure.get_layout_engine()) is not None:
         figure.set_dpi(plt.rcParams["savefig.dpi"])
         engine.execute(figure)
-    # None, not "none": with any engine, savefig() draws each figure twice.
+    # None, not "none": with any engine, savefig() draws each figure twice. It restores the engine by
+    # set_layout_engine(None), which makes a new one where figures have one by default.
     with plt.rc_context({"figure.constrained_layout.use": False}):
         figure.set_layout_engine(None)
-    for suffix in ("png", "svg"):
-        figure.savefig(f"{stem}.{suffix}")
+        for suffix in ("png", "svg"):
+            figure.savefig(f"{stem}.{suffix}")
     plt.close(figure)
 
 
