@@ -1,6 +1,9 @@
 """A copy of the project with a study of its own, called as its users call it."""
 
 import csv
+import fcntl
+import functools
+import os
 import re
 import shutil
 import subprocess
@@ -129,6 +132,23 @@ def copy(folder, linked=LINKED):
     project = Project(folder)
     project.config.write_text(MINIATURE)
     return project
+
+
+@functools.cache
+def miniature():
+    """The miniature study, finished: made once for all tests, which change copies of it.
+
+    What the call said is in the file `said` of its folder.
+    """
+    folder = Path(os.environ["ALLCORES_TESTS"], "miniature")
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another of pytest-xdist's workers may be at it
+        if not (folder / "said").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            project = copy(folder)
+            said = project.call("--report", "results/report.html", "--report-after-run")
+            (folder / "said").write_text(said)
+    return Project(folder)
 
 
 def unexplained_columns(results):

@@ -164,7 +164,7 @@ def test_the_strategy_of_the_page_passes_the_type_checker(tmp_path):
     page = (ROOT / "docs" / "reading.md").read_text()
     (strategy,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     (tmp_path / "sign_sgd.py").write_text(strategy)
-    settings = ["--config-file", ROOT / "pyproject.toml", "--cache-dir", tmp_path]
-    command = [sys.executable, "-m", "mypy", *settings, tmp_path / "sign_sgd.py"]
+    # With what `make lint` has cached, it takes a second in place of twenty.
+    command = [sys.executable, "-m", "mypy", tmp_path / "sign_sgd.py"]
     told = subprocess.run(list(map(str, command)), cwd=ROOT, text=True, capture_output=True)
     assert told.returncode == 0, told.stdout + told.stderr

@@ -15,16 +15,13 @@ import pytest
 import yaml
 from conftest import ENVIRONMENT, ROOT
 from patience import wait_for
-from project import MINIATURE, RUNS, Project, copy, unexplained_columns
+from project import MINIATURE, RUNS, Project, copy, miniature, unexplained_columns
 from test_strategies import alive
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """The miniature study, run once."""
-    project = copy(tmp_path_factory.mktemp("finished"))
-    project.output = project.call("--report", "results/report.html", "--report-after-run")
-    return project
+def finished():
+    return miniature()
 
 
 @pytest.fixture
@@ -49,8 +46,9 @@ def test_the_study_ends_with_tables_figures_and_report(finished):
     report = (finished.folder / "results" / "report.html").read_text()
     assert not re.search(r'(src|href)="https?://', report), "it opens offline"
     assert "studies/first/report.html" in report
-    assert "8 runs trained, 0 of them diverged; 0 missing" in finished.output
-    assert "Finished jobid" not in finished.output, "that is in Snakemake's own log"
+    said = (finished.folder / "said").read_text()
+    assert "8 runs trained, 0 of them diverged; 0 missing" in said
+    assert "Finished jobid" not in said, "that is in Snakemake's own log"
     assert not list((finished.results / "checkpoints").rglob("*.*"))
     assert unexplained_columns(finished.results) == []
 

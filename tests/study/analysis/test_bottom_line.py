@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_best_models import SCORES, said, table
 from test_best_models import runs as runs_of_models
@@ -62,6 +62,7 @@ def test_no_model_is_called_worse_that_the_table_calls_better(states, seed):
 SETUPS = [("serial", 1), ("serial", 2), ("ddp", 1), ("ddp", 2), ("ring", 2), ("accelerator", 1)]
 
 
+@settings(max_examples=15)
 @given(
     st.lists(
         st.tuples(st.sampled_from(SETUPS), st.integers(1, 40), st.booleans(), st.booleans()),

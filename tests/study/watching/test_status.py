@@ -13,7 +13,7 @@ import pytest
 import yaml
 from conftest import ENVIRONMENT, program, vary
 from patience import wait_for
-from project import RUNS, copy
+from project import RUNS, copy, miniature
 
 from allcores_study.config import grid
 from allcores_study.config.grid import Table
@@ -103,12 +103,11 @@ def test_what_failed_is_told_with_its_reason_and_how_to_run_it_again(tmp_path):
 
 
 def test_why_a_run_would_run_again(tmp_path):
-    project = copy(tmp_path)
+    assert status(copy(tmp_path / "new"), "--why").count("has not been trained") == 1
+    project = miniature().copied(tmp_path / "copy")
     project.configure(lambda config: config["studies"]["first"].update(models=["mlp"]))
-    assert status(project, "--why").count("has not been trained") == 1
-    project.call("--until", "train")
     assert "all runs are up to date with the config" in status(project, "--why")
-    weights = next((project.results / "runs").rglob("weights.pt"))
+    weights = next((project.results / "runs" / "tiny" / "mlp").rglob("weights.pt"))
     weights.rename(project.folder / "weights.pt")
     assert "weights.pt is gone, or is not what this version writes" in status(project, "--why")
     (project.folder / "weights.pt").rename(weights)
