@@ -19,7 +19,8 @@ from allcores_study.tasks import base, segmentation
 
 @metric(title="accuracy", in_percent=True, bounds=(0, 1))
 def accuracy(true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray | None) -> float:
-    return sklearn_metrics.accuracy_score(true, predicted)
+    # scikit-learn's takes a hundred times as long for a short run, and is the same number.
+    return float((true == predicted).mean())
 
 
 @metric(title="balanced accuracy", in_percent=True, bounds=(0, 1))
