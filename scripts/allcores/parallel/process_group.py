@@ -11,6 +11,7 @@ the background would take a core from the computation.
 from __future__ import annotations
 
 import functools
+import operator
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -131,10 +132,14 @@ def _by_gloo(name: str, kind: str) -> Callable[..., Any]:
 def _transfer(name: str) -> Callable[..., Any]:
     """Return a method that starts a transfer between two ranks by gloo."""
 
-    def transfer(self: SharedMemoryGroup, *arguments: Any) -> Any:
+    def transfer(self: SharedMemoryGroup, tensors: Any, *arguments: Any) -> Any:
         self.exchange.check_process()
         self.exchange.check()
-        return getattr(self.gloo, name)(*arguments)
+        wholes = [contiguous(tensor) for tensor in tensors]
+        if name != "send" and any(map(operator.is_not, wholes, tensors)):
+            # It is written to when all has come, where nothing can be copied any more.
+            raise ValueError("found a tensor that is not contiguous; expected one that is")
+        return getattr(self.gloo, name)(wholes, *arguments)
 
     return transfer
 

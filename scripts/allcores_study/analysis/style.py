@@ -264,7 +264,7 @@ def save(figure: Figure, stem: str | Path) -> None:
     if (engine := figure.get_layout_engine()) is not None:
         figure.set_dpi(plt.rcParams["savefig.dpi"])
         engine.execute(figure)
-    # None, not "none": with any engine, savefig() draws each figure twice. It restores the engine by
+    # None, not "none": with any engine, savefig() draws each figure twice. When it ends it calls
     # set_layout_engine(None), which makes a new one where figures have one by default.
     with plt.rc_context({"figure.constrained_layout.use": False}):
         figure.set_layout_engine(None)

@@ -243,6 +243,14 @@ def spread(rank):
     gathered = [torch.zeros(2, 2).t()[0] for _ in range(2)] if rank == 0 else None
     dist.gather(torch.arange(4.0)[rank::2], gathered)
     assert rank or [one.tolist() for one in gathered] == [[0, 2], [1, 3]]
+    if rank == 0:
+        dist.send(torch.arange(8.0)[::2], 1)
+        return
+    with pytest.raises(ValueError, match="found a tensor that is not contiguous"):
+        dist.recv(torch.zeros(8)[::2], 0)
+    received = torch.zeros(4)
+    dist.recv(received, 0)
+    assert received.tolist() == [0, 2, 4, 6]
 
 
 def test_what_goes_to_gloo_may_lie_anywhere_in_memory(tmp_path):
