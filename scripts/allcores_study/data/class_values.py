@@ -19,11 +19,13 @@ def described(classes: pd.Index | Sequence[Any]) -> dict[str, Any]:
     import pandas as pd
 
     index = pd.Index(classes)
-    found: dict[str, Any] = {"values": _plain(index), "dtype": str(index.dtype)}
-    if isinstance(index.dtype, pd.CategoricalDtype):
-        of_dtype = index.dtype.categories
-        found |= {"categories": described(of_dtype), "ordered": bool(index.dtype.ordered)}
-    return found
+    if isinstance(index, pd.CategoricalIndex):
+        of_dtype = {"categories": described(index.categories), "ordered": bool(index.ordered)}
+        return {"codes": index.codes.tolist()} | of_dtype
+    if isinstance(index, pd.IntervalIndex):
+        ends = {"left": described(index.left), "right": described(index.right)}
+        return ends | {"closed": index.closed}
+    return {"values": _plain(index), "dtype": str(index.dtype)}
 
 
 def _plain(index: pd.Index) -> list[Any]:
@@ -34,7 +36,10 @@ def restored(described: dict[str, Any]) -> pd.Index:
     """Return the classes that described() was given, in the order of their numbers."""
     import pandas as pd
 
-    dtype: Any = described["dtype"]
-    if "categories" in described:
-        dtype = pd.CategoricalDtype(restored(described["categories"]), described["ordered"])
-    return pd.Index(described["values"], dtype=object).astype(dtype)
+    if "codes" in described:
+        of_dtype = restored(described["categories"]), described["ordered"]
+        return pd.CategoricalIndex(pd.Categorical.from_codes(described["codes"], *of_dtype))
+    if "closed" in described:
+        ends = restored(described["left"]), restored(described["right"])
+        return pd.IntervalIndex.from_arrays(*ends, closed=described["closed"])
+    return pd.Index(described["values"], dtype=object).astype(described["dtype"])

@@ -262,6 +262,9 @@ def _parquet(frame: pd.DataFrame) -> bytes:
     Parquet has no others. What they are is told in its metadata.
     """
     described, content = {}, io.BytesIO()
+    for name, dtype in frame.dtypes.items():
+        if isinstance(dtype, pd.SparseDtype):
+            frame = frame.assign(**{name: frame[name].sparse.to_dense()})
     for name in frame.columns[frame.dtypes == "category"]:
         categories = frame[name].cat.categories
         if not all(isinstance(one, str) for one in categories):

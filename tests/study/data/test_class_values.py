@@ -28,6 +28,7 @@ from allcores_study.interactive import data_files
         pd.Series(pd.Categorical([2, 10] * 6, [10, 7, 2], ordered=True)),
         pd.Series(pd.Categorical([False, True] * 6, [True, False])),
         pd.Series(pd.to_datetime(["2026-01-31", "2026-01-01"] * 6)),
+        pd.cut(pd.Series([1.5, 0.5] * 6), [0.1, 1, 2]),
     ],
     ids=lambda target: str(target.dtype),
 )
@@ -142,6 +143,18 @@ def test_a_categorical_of_numbers_counts_as_categories(tmp_path, ordered):
     plain = pd.DataFrame({"zone": [20, 40.0, None]})  # as floats, beside a gap
     found = table.encoded("new", plain, samples.columns)
     assert found.tolist() == [[0, 1, 0, 0], [0, 0, 0, 1], [0, 0, 0, 0]]
+
+
+def test_intervals_are_categories_and_sparse_columns_are_numbers(tmp_path):
+    age, marks = np.array([21, 45, 70, 33] * 3), [0.0, 0.0, 2.0] * 4
+    sparse = pd.arrays.SparseArray(marks, fill_value=0.0)
+    frame = pd.DataFrame({"age": pd.cut(age, [0, 40, 99]), "marks": sparse, "y": [0, 1] * 6})
+    entry, _ = data_files.entry(tmp_path / "mine.yaml", frame, "y", None, 2, {})
+    samples = table.load(None, path=str(tmp_path / entry["path"]), target="y")
+    assert [column["category"] for column in samples.columns] == ["(0, 40]", "(40, 99]", None]
+    assert samples.chunks[0].T.tolist() == [(age <= 40).tolist(), (age > 40).tolist(), marks]
+    new = _table_files.with_texts(_table_files.of_frame(frame))
+    assert (table.encoded("new", new, samples.columns) == samples.chunks[0]).all()
 
 
 def test_missing_values_are_missing_however_a_frame_writes_them(tmp_path):
