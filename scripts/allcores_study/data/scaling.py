@@ -57,7 +57,7 @@ class Scaling:
 def _statistics(inputs: np.ndarray, samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return mean and standard deviation over all axes except the second, ignoring NaN."""
     axes = tuple(axis for axis in range(inputs.ndim) if axis != 1)
-    rows = max(1, CHUNK // int(np.prod(inputs.shape[1:])))
+    rows = max(1, CHUNK // max(1, int(np.prod(inputs.shape[1:]))))
     parts = [samples[start : start + rows] for start in range(0, len(samples), rows)]
 
     inner = tuple(range(len(axes)))
@@ -80,7 +80,7 @@ def _statistics(inputs: np.ndarray, samples: np.ndarray) -> tuple[np.ndarray, np
     # In two passes: the difference of two large sums would lose a small spread.
     std = np.sqrt(mean_of(lambda values: (values - mean) ** 2))
     # A spread that comes from rounding counts as 0: in the sums, or in what was computed before.
-    rounding = 1e-13 if inputs.dtype == np.float64 else 1e-7
+    rounding = 1e-15 if inputs.dtype == np.float64 else 1e-7
     return mean, np.where((std > rounding * np.abs(mean)) & (least < most), std, 0.0)
 
 

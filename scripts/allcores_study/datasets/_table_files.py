@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -79,7 +80,7 @@ def read(
             name.
     """
 
-    suffix = Path(path).suffix
+    suffix = Path(path).suffix.lower()
     if suffix not in READERS or not Path(path).is_file():
         raise ValueError(f"{path}: expected a file that ends with {' or '.join(READERS)}")
     if suffix == ".csv":
@@ -87,7 +88,7 @@ def read(
         _refuse_separators(path)
     try:
         if suffix == ".parquet":
-            return Table(of_frame(_of_parquet(path), missing_values))
+            return Table(of_frame(_of_parquet(path), missing_values, verbatim))
         cells, has_row_names, is_longer = _cells(path, header)
         missing, numbers = {"", *map(str, missing_values)}, numbers_in(missing_values)
         frame = cells.copy()
@@ -127,23 +128,25 @@ def _of_parquet(path: str | Path) -> pd.DataFrame:
 def _cells(path: str | Path, header: bool) -> tuple[pd.DataFrame, bool, bool]:
     """Return the fields of Table of a CSV after `frame`.
 
-    A column has no name if R or pandas wrote the names of rows: as a field more than the header
-    has, or below an empty name. A comma at the end of each line makes no column.
+    Columns have no name if R or pandas wrote the names of rows: as a field more than the header
+    has, or below empty names. A comma at the end of each line makes no column.
     """
     import pandas as pd
 
     names, first = _first_row(path), _first_row(path, 1)
+    if header and any(first[len(names) + 1 :]):
+        raise ValueError(f"its header has {len(names)} fields, the next row {len(first)}")
     is_longer = header and len(first) == len(names) + 1
     options: dict[str, Any] = {"header": 0} if header else {"header": None}
     if is_longer and not first[-1]:
         is_longer, options["index_col"] = False, False
     cells = pd.read_csv(path, dtype=str, keep_default_na=False, **options).rename(columns=str)
-    is_nameless = header and len(names) > 1 and not names[0].strip()
-    if is_nameless:
-        cells = cells.iloc[:, 1:]
+    named = [place for place, name in enumerate(names) if name.strip()]
+    nameless = named[0] if header and named else 0  # several, of an index with levels
+    cells = cells.iloc[:, nameless:]
     if header and len(names) > 1 and not names[-1].strip() and (cells.iloc[:, -1] == "").all():
         cells = cells.iloc[:, :-1]
-    return cells.reset_index(drop=True), is_nameless or is_longer, is_longer
+    return cells.reset_index(drop=True), nameless > 0 or is_longer, is_longer
 
 
 def numbers_in(values: Iterable[Any]) -> list[float]:
@@ -159,12 +162,16 @@ def _typed(cells: pd.Series, missing: set[str]) -> pd.Series | None:
     if known.isin(TRUTH).all() and len(known):
         return known.map(TRUTH).reindex(cells.index).infer_objects()
     try:
-        return pd.to_numeric(known).reindex(cells.index)
+        found = pd.to_numeric(known)
     except (ValueError, TypeError):
         return None
+    # Of integers beyond 64 bits, pandas makes objects.
+    return (found.astype(float) if found.dtype == "object" else found).reindex(cells.index)
 
 
-def of_frame(frame: pd.DataFrame, missing_values: Iterable[Any] = ()) -> pd.DataFrame:
+def of_frame(
+    frame: pd.DataFrame, missing_values: Iterable[Any] = (), verbatim: Iterable[str] = ()
+) -> pd.DataFrame:
     """Return a table as read() returns one, whatever its types, names and index are."""
     import pandas as pd
 
@@ -174,6 +181,9 @@ def of_frame(frame: pd.DataFrame, missing_values: Iterable[Any] = ()) -> pd.Data
             frame[name] = pd.to_numeric(frame[name])
     if missing_values:
         frame = frame.apply(_without_codes, missing_values=missing_values)
+    for name in frame.columns.difference([*verbatim]):
+        if pd.api.types.is_string_dtype(frame[name].dropna()):
+            frame[name] = frame[name].mask((frame[name] == "").fillna(False).astype(bool))
     return frame.reset_index(drop=True)  # an index is left by filtering rows, or names them
 
 
@@ -209,6 +219,8 @@ def _refuse_encoding(path: str | Path) -> None:
     """Raise a ValueError unless a CSV is UTF-8; the message shows how to convert it."""
     with Path(path).open("rb") as file:
         begin = file.read(4)
+        if begin[:2] == b"\x1f\x8b":
+            raise ValueError(f"{path}: is compressed by gzip; expected a CSV, as gunzip makes it")
         encoding = "UTF-16" if begin[:2] in (b"\xff\xfe", b"\xfe\xff") else None
         try:
             file.seek(0)
@@ -226,9 +238,10 @@ def _refuse_encoding(path: str | Path) -> None:
 
 def _refuse_separators(path: str | Path) -> None:
     """Raise a ValueError if the columns of a CSV are not separated by commas."""
-    names = _first_row(path)
-    if len(names) == 1 and (found := [sign for sign in SEPARATORS if sign in names[0]]):
-        separator = max(found, key=names[0].count)
+    first = ",".join(_first_row(path))
+    is_decimal = first.count(",") == len(re.findall(r"\d,(?=\d)", first))  # each comma
+    if is_decimal and (found := [sign for sign in SEPARATORS if sign in first]):
+        separator = max(found, key=first.count)
         raise ValueError(
             f"{path}: its columns are separated by {separator!r}; expected commas; convert it: "
             f"{RATHER[separator]}.to_csv(FILE, index=False)"

@@ -24,20 +24,29 @@ SHOWN = 4  # values in a sentence
 DIFFERENT, REPEATED = 10, 3
 # Texts that begin with a digit may be meant as numbers or dates.
 BEGINS_WITH_A_DIGIT = r"[^\w\s]?\s*\d"
+IN_THOUSANDS = r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?"
 # Names of columns that identify a row: id, ID, Id, patient_id, patientId, but not Madrid.
 IDENTIFIER = r"^id$|(_id|Id|(?<![A-Z])ID)$"
 # The note on a table whose rows have names.
 NAMED = "its first column has no name, as names of rows have none, and was left out"
 
 
-def of(table: Table, features: pd.DataFrame, names: list[str]) -> list[str]:
+def of(
+    table: Table,
+    features: pd.DataFrame,
+    names: list[str],
+    answers: pd.DataFrame | None = None,
+) -> list[str]:
     """Return the notes on a table, one line each.
 
     Args:
         features: the columns of the table that are features.
-        names: other columns whose values are names: of classes, of groups.
+        names: other columns whose values are names or times: of classes, of groups.
+        answers: the columns of numbers to predict.
     """
-    return [" ".join(note.splitlines()) for note in _of(table, features, names)]
+    measured = features if answers is None else features.join(answers)
+    notes = [*_of(table, features, names), *_repeated_extremes(measured)]
+    return [" ".join(note.splitlines()) for note in notes]
 
 
 def _of(table: Table, features: pd.DataFrame, names: list[str]) -> Iterator[str]:
@@ -65,7 +74,6 @@ def _of(table: Table, features: pd.DataFrame, names: list[str]) -> Iterator[str]
             yield from _words_for_missing(name, values)
         elif table.texts is not None and values.dtype.kind in "iuf":
             yield from _codes(name, table.texts[name][values.index])
-    yield from _repeated_extremes(features)
     for name, values in features.items():
         yield from _row_numbers(name, values)
 
@@ -102,16 +110,18 @@ def of_almost_numbers(texts: pd.Series) -> str:
 
     plain = texts.astype(str).str.strip()
     is_number = pd.to_numeric(plain, errors="coerce").notna()
+    others = texts[~is_number]
+    if len(others) and plain[~is_number].str.fullmatch(IN_THOUSANDS).all():
+        return f"pandas.read_csv(FILE, thousands=',') reads numbers like {_examples(others)}"
     if is_number.mean() > MOSTLY:
-        other = texts[~is_number]
-        if other.empty:
+        if others.empty:
             return f"They are texts that could be numbers: {texts.iloc[0]!r}"
         remedy = ""
-        if other.nunique() <= SHOWN:
-            words = ", ".join(map(repr, other.unique()))
+        if others.nunique() <= SHOWN:
+            words = ", ".join(map(repr, others.unique()))
             remedy = f"; `missing_values: [{words}]` makes them missing"
-        shown = _examples(other)
-        return f"{len(other):,} of {len(texts):,} values are not numbers: {shown}{remedy}"
+        shown = _examples(others)
+        return f"{len(others):,} of {len(texts):,} values are not numbers: {shown}{remedy}"
     begins = is_number | plain.str.match(BEGINS_WITH_A_DIGIT)
     if begins.mean() > MOSTLY:
         return (
@@ -162,7 +172,9 @@ def _repeated_extremes(features: pd.DataFrame) -> Iterator[str]:
     """Yield a note if numbers far from the rest repeat, as codes for missing values do."""
     found: dict[float, list[str]] = {}
     for name, values in features.items():
-        if values.dtype.kind in "iuf" and (code := _repeated_extreme(values.dropna().to_numpy())):
+        if values.dtype.kind not in "iuf":
+            continue
+        if code := _repeated_extreme(values.dropna().to_numpy(float)):
             found.setdefault(code, []).append(str(name))
     for code, names in found.items():
         shown = ", ".join(names[:SHOWN]) + (
@@ -199,8 +211,10 @@ def _row_numbers(name: str, values: pd.Series) -> Iterator[str]:
     """Yield a note on whole numbers that count the rows, differ in each, or are called an id."""
     if values.dtype.kind not in "iuf":
         return
-    values = values.dropna().astype(float)  # beside a gap, whole numbers are floats
-    if len(values) < DIFFERENT or (values % 1 != 0).any():
+    values = values.dropna()
+    # Beside a gap, whole numbers are floats.
+    is_whole = values.dtype.kind in "iu" or (values.astype(float) % 1 == 0).all()
+    if len(values) < DIFFERENT or not is_whole:
         return
     different = values.nunique()
     if different == len(values):
@@ -214,4 +228,4 @@ def _row_numbers(name: str, values: pd.Series) -> Iterator[str]:
 
 
 def _examples(values: pd.Series) -> str:
-    return ", ".join(repr(value) for value in values.astype(str).unique()[:SHOWN])
+    return ", ".join(f"{value!r:.60}" for value in values.astype(str).unique()[:SHOWN])

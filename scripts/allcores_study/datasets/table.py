@@ -30,6 +30,7 @@ ALLOWED = {
 # MOST_CATEGORIES or more than half as many categories as rows.
 MOST_CATEGORIES, FEW_CATEGORIES = 1000, 20
 SHOWN = 5  # values in a message
+LONGEST = 60  # letters of a value in a message
 LARGEST = 1e100  # number in a column, whose square can be added up
 
 
@@ -76,7 +77,10 @@ def load(
     if missing == "error":
         refuse_missing(path, features, "`missing: mean` replaces them by the mean")
     columns = columns_of(path, features)
+    if not columns:
+        raise ValueError(f"{path}: no feature has a value in any row")
     inputs = encoded(path, features, columns)
+    numbers_to_predict = frame[[*map(str, np.ravel(target))]] if task == "regression" else None
     return Samples(
         shape=inputs.shape,
         chunks=[inputs],
@@ -84,7 +88,7 @@ def load(
         columns=columns,
         dtype=np.float64,
         notes=[
-            *_table_notes.of(read, features, named),
+            *_table_notes.of(read, features, [*named, *filter(None, [time])], numbers_to_predict),
             *_table_notes.of_copies(features, answers["targets"], answers["groups"]),
         ],
     )
@@ -165,14 +169,15 @@ def columns_of(path: str, features: DataFrame) -> list[dict[str, Any]]:
             continue
         present = values.dropna()
         if not all(isinstance(value, str | bool | np.bool) for value in present):
-            unusable[name] = f"holds {present.iloc[0]!r}, for instance"
+            unusable[name] = f"holds {present.iloc[0]!r:.{LONGEST}}, for instance"
             continue
         categories = sorted(present.astype(str).unique())
         if len(categories) > max(FEW_CATEGORIES, min(MOST_CATEGORIES, len(present) / 2)):
             hint = _table_notes.of_almost_numbers(present)
             unusable[name] = (
                 f"has {len(categories):,} different texts in {len(present):,} rows, "
-                f"{categories[0]!r} for instance: too many for categories{hint and f' ({hint})'}"
+                f"{categories[0]!r:.{LONGEST}} for instance: too many for categories"
+                f"{hint and f' ({hint})'}"
             )
         columns += [{"name": str(name), "category": category} for category in categories]
     if unusable:
@@ -227,11 +232,13 @@ def _texts(values: Series, known: set[str]) -> Series:
     """Return a column of categories as texts; missing values stay missing."""
     if values.dtype.kind in "iuf":
         names = {0: "False", 1: "True"} if known <= {"False", "True"} else {}
-        # Whole numbers beside a gap are floats.
-        return values.map(
-            lambda value: names.get(value, str(int(value) if value == value // 1 else value)),
-            na_action="ignore",
-        ).astype(object)
+
+        def text(value: Any) -> str:
+            # Whole numbers beside a gap are floats.
+            whole = str(int(value)) if value == value // 1 else str(value)
+            return names.get(value, str(float(value)) if str(float(value)) in known else whole)
+
+        return values.map(text, na_action="ignore").astype(object)
     return values.map(str, na_action="ignore").astype(object)
 
 
@@ -241,7 +248,8 @@ def _refuse_unknown(path: str | Path, texts: Series, known: set[str]) -> None:
         shown = sorted(set(unknown))
         more = f" and {len(shown) - SHOWN} more" if len(shown) > SHOWN else ""
         raise ValueError(
-            f"{path}: the column {texts.name} holds {', '.join(map(repr, shown[:SHOWN]))}{more}, "
+            f"{path}: the column {texts.name} holds "
+            f"{', '.join(f'{text!r:.{LONGEST}}' for text in shown[:SHOWN])}{more}, "
             f"in {len(unknown)} of {len(texts)} rows; known: {', '.join(map(repr, sorted(known)))}"
         )
 

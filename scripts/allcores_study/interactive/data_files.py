@@ -238,10 +238,13 @@ def _joined(inputs: Any, answers: Any) -> tuple[pd.DataFrame, str | list[str]]:
 
 
 def _named(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a DataFrame whose columns are named by texts."""
+    """Return a DataFrame whose columns are named by different texts."""
     if frame.columns.nlevels > 1:
         raise ValueError("data: its columns have several levels; name each by one text")
-    return frame.rename(columns=str)
+    frame = frame.rename(columns=str)
+    for name in frame.columns[frame.columns.duplicated()]:
+        raise ValueError(f"data: has the column {name} twice")
+    return frame
 
 
 def _with_column(frame: pd.DataFrame, name: str, values: Any) -> tuple[pd.DataFrame, str]:
@@ -265,6 +268,8 @@ def _parquet(frame: pd.DataFrame) -> bytes:
     for name, dtype in frame.dtypes.items():
         if isinstance(dtype, pd.SparseDtype):
             frame = frame.assign(**{name: frame[name].sparse.to_dense()})
+        if str(dtype).startswith("dictionary"):  # of Arrow
+            frame = frame.assign(**{name: frame[name].astype(object).astype("category")})
     for name in frame.columns[frame.dtypes == "category"]:
         categories = frame[name].cat.categories
         if not all(isinstance(one, str) for one in categories):

@@ -72,13 +72,13 @@ def of(
         if data.columns.nlevels > 1:
             raise ValueError("data: its columns have several levels; name each by one text")
         used = {column["name"] for column in predictor.columns or ()}
-        used |= {predictor.run.dataset.options.get("text")}
+        options = predictor.run.dataset.options
+        used |= {options.get("text")}
         frame = data[[name for name in data if str(name) in used]]
         for name in frame.columns[frame.columns.map(str).duplicated()]:
             raise ValueError(f"data: has the column {name} twice")
-        missing_values = predictor.run.dataset.options.get("missing_values", ())
-        frame = _table_files.with_texts(_table_files.of_frame(frame, missing_values))
-        read = _table_files.Table(frame)
+        reading = options.get("missing_values", ()), [str(options.get("text"))]
+        read = _table_files.Table(_table_files.with_texts(_table_files.of_frame(frame, *reading)))
         return _of_table("data", read, predictor, unknown_as_none, unseen)
     array = np.asarray(data.detach() if hasattr(data, "detach") else data)
     if predictor.columns and array.ndim == 2 and not isinstance(data, pd.Series):
@@ -103,7 +103,7 @@ def _at(
         raise ValueError(f"{path}: no such file or folder")
     if path.is_dir() or path.suffix.lower() in image_folder.SUFFIXES:
         return _of_images(path, predictor.shape)
-    if path.suffix in _table_files.READERS and (predictor.columns or predictor.vocabulary):
+    if path.suffix.lower() in _table_files.READERS and (predictor.columns or predictor.vocabulary):
         read = _read_table(path, predictor)
         return _of_table(path, read, predictor, unknown_as_none, unseen)
     if path.suffix not in (".npz", ".npy") or not path.is_file():

@@ -97,8 +97,9 @@ def test_a_small_spread_far_from_zero_is_kept(tmp_path):
     assert answers.numpy() == pytest.approx(dataset.targets, abs=1e-6)
 
 
-def test_seconds_since_1970_are_told_apart_in_a_table(tmp_path):
-    seconds = 1_700_000_000 + np.arange(8)
+@pytest.mark.parametrize("first", [1_700_000_000, 429_228_004_229_873])
+def test_seconds_since_1970_are_told_apart_in_a_table(tmp_path, first):
+    seconds = first + np.arange(8)
     frame = pd.DataFrame({"when": seconds, "y": np.arange(8) % 2})
     dataset = opened(tmp_path, table.load(None, path=saved(tmp_path, frame), target="y"))
     scaling = Scaling.of(dataset, np.arange(8))

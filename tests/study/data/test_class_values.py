@@ -5,6 +5,7 @@ from datetime import date
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
 from scipy.sparse import csr_matrix
@@ -13,6 +14,8 @@ from allcores_study.data import class_values
 from allcores_study.data.facts import Facts
 from allcores_study.datasets import _table_files, npz, table
 from allcores_study.interactive import data_files
+
+DICTIONARY = pd.ArrowDtype(pa.dictionary(pa.int32(), pa.string()))
 
 
 @pytest.mark.parametrize(
@@ -143,6 +146,18 @@ def test_a_categorical_of_numbers_counts_as_categories(tmp_path, ordered):
     plain = pd.DataFrame({"zone": [20, 40.0, None]})  # as floats, beside a gap
     found = table.encoded("new", plain, samples.columns)
     assert found.tolist() == [[0, 1, 0, 0], [0, 0, 0, 1], [0, 0, 0, 0]]
+    halves = [{"name": "zone", "category": text} for text in ("1.0", "2.5")]
+    plain = pd.DataFrame({"zone": [1.0, 2.5]})
+    assert table.encoded("new", plain, halves).tolist() == [[1, 0], [0, 1]]
+
+
+def test_a_dictionary_of_arrow_counts_as_categories(tmp_path):
+    town = pd.Series(["Ulm", "Bonn"] * 6).astype("category")
+    arrow = pd.array(pa.array(town).dictionary_encode(), dtype=DICTIONARY)
+    frame = pd.DataFrame({"town": arrow, "y": [0, 1] * 6})
+    entry, _ = data_files.entry(tmp_path / "mine.yaml", frame, "y", None, 2, {})
+    samples = table.load(None, path=str(tmp_path / entry["path"]), target="y")
+    assert [column["category"] for column in samples.columns] == ["Bonn", "Ulm"]
 
 
 def test_intervals_are_categories_and_sparse_columns_are_numbers(tmp_path):

@@ -1,12 +1,14 @@
 """Tables as strangers write them: words for nothing, codes, row numbers, other separators."""
 
+import gzip
+
 import numpy as np
 import pandas as pd
 import pytest
 from conftest import ROOT
 
 from allcores_study.data import storage
-from allcores_study.datasets import npz, table, text
+from allcores_study.datasets import _table_files, npz, table, text
 
 INPUTS = ROOT / "tests" / "inputs"
 
@@ -131,6 +133,10 @@ def test_an_id_that_repeats_is_noted(tmp_path, name):
             "(pandas.read_csv(FILE, decimal=",
         ),
         (
+            ['"1,200"', "999", '"12,750"', '"1,234,567.5"'] * 3,
+            "pandas.read_csv(FILE, thousands=',') reads numbers like '1,200', '12,750'",
+        ),
+        (
             ["1", "2", "3", "?"] * 3,
             "3 of 12 values are not numbers: '?'; `missing_values: ['?']` makes",
         ),
@@ -179,6 +185,77 @@ def test_names_may_be_numbers(tmp_path):
 def test_what_to_write_is_told(name, told):
     with pytest.raises(ValueError, match=told):
         loaded(name, target="age")
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "told"),
+    [
+        ("x,z,y\nA,B,1,2,a\nA,C,1,2,b\n", {"target": "y"}, "header has 3 fields, the next row 5"),
+        ("5,6;b\n7,25;a\n", {"target": "1", "header": False}, "its columns are separated by ';'"),
+    ],
+    ids=["longer rows", "decimal commas without names"],
+)
+def test_what_would_lose_columns_is_told(tmp_path, content, options, told):
+    with pytest.raises(ValueError, match=told):
+        table.load(None, path=written(tmp_path, content), **options)
+
+
+def test_features_without_a_value_are_told(tmp_path):
+    frame = pd.DataFrame({"x": pd.Series([None, None], dtype=object), "y": ["a", "b"]})
+    frame.to_parquet(tmp_path / "mine.parquet")
+    with pytest.raises(ValueError, match="no feature has a value in any row"):
+        table.load(None, path=str(tmp_path / "mine.parquet"), target="y", missing="mean")
+
+
+def test_a_file_of_gzip_and_a_name_in_capitals_are_told_from_other_files(tmp_path):
+    file = tmp_path / "MINE.CSV"
+    file.write_text("x,y\n1,a\n2,b\n")
+    assert table.load(None, path=str(file), target="y").train == 2
+    file.write_bytes(gzip.compress(file.read_bytes()))
+    with pytest.raises(ValueError, match="is compressed by gzip"):
+        table.load(None, path=str(file), target="y")
+
+
+def test_codes_among_numbers_to_predict_and_in_a_column_of_time_are_noted(tmp_path):
+    rows = "".join(f"0{n}021990,{n},{n}\n" for n in range(1, 10))
+    file = written(tmp_path, f"t,x,cost\n{rows}")
+    told = table.load(None, path=file, target="cost", task="regression", time="t").notes
+    assert "the column t was read as numbers, but 9 values begin with 0 as codes do" in told[0]
+    rows = "".join(f"{n},{-999 if n % 8 == 0 else n}\n" for n in range(40))
+    file = written(tmp_path, f"x,cost\n{rows}")
+    told = " ".join(table.load(None, path=file, target="cost", task="regression").notes)
+    assert "-999 repeats far from all other numbers in cost" in told
+
+
+def test_bytes_and_large_numbers_are_compared_as_numbers(tmp_path):
+    frame = pd.DataFrame({"rating": np.arange(60, dtype=np.uint8) % 10, "y": [0, 1] * 30})
+    frame["code"] = np.where(np.arange(60) % 9 == 0, 255, np.arange(60) % 11).astype(np.uint8)
+    frame["who"] = 1_700_000_000_000_000_000 + np.arange(60) * 7
+    frame.to_parquet(tmp_path / "mine.parquet")
+    notes = table.load(None, path=str(tmp_path / "mine.parquet"), target="y").notes
+    (of_who, of_code) = notes  # and none on the ratings
+    assert "255 repeats far from all other numbers in code" in of_code
+    assert "the column who is different in every row" in of_who
+    file = written(tmp_path, "x,y\n1,a\n1" + 25 * "0" + ",b\n3,a\n")
+    (inputs,) = table.load(None, path=file, target="y").chunks
+    assert inputs[:, 0].tolist() == [1, 1e25, 3]
+
+
+def test_an_empty_text_is_missing_in_a_frame_as_in_a_file(tmp_path):
+    frame = pd.DataFrame({"c": ["u", "", "v", "u"] * 3, "x": range(12), "y": ["a", "b"] * 6})
+    frame.to_parquet(tmp_path / "mine.parquet")
+    frame.to_csv(tmp_path / "mine.csv", index=False)
+    of_file, of_frame = (
+        table.load(None, path=str(tmp_path / f"mine.{kind}"), target="y", missing="mean")
+        for kind in ("csv", "parquet")
+    )
+    assert (of_file.columns, len(of_frame.columns)) == (of_frame.columns, 3)
+    new = _table_files.with_texts(_table_files.of_frame(frame))
+    assert (table.encoded("new", new, of_frame.columns) == of_file.chunks[0]).all()
+    frame["y"] = ["", "b"] * 6
+    frame.to_parquet(tmp_path / "mine.parquet")
+    with pytest.raises(ValueError, match="missing values: y in 6"):
+        table.load(None, path=str(tmp_path / "mine.parquet"), target="y")
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])

@@ -200,6 +200,15 @@ def test_names_of_rows_are_told_from_features(tmp_path, names, header):
     assert note == _table_notes.NAMED
 
 
+def test_the_levels_of_an_index_are_no_features(tmp_path):
+    frame = pd.DataFrame(
+        {"a": [1.5, 3], "b": [2, 4]}, index=pd.MultiIndex.from_arrays(["pq", "rs"])
+    )
+    frame.to_csv(tmp_path / "mine.csv")
+    read = _table_files.read(tmp_path / "mine.csv")
+    assert read.frame.to_dict("list") == {"a": [1.5, 3], "b": [2, 4]} and read.has_row_names
+
+
 def test_a_text_column_without_a_value_is_read(tmp_path):
     frame = pd.DataFrame(
         {"a": range(6), "y": [0, 1] * 3, "t": pd.Series([None] * 6, dtype="string")}

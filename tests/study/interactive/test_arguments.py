@@ -19,6 +19,8 @@ from test_cross_validate import MLP, SGD, rows
 from allcores_study import cross_validate
 from allcores_study.interactive import settings
 
+TWICE = rows().astype({"sex": "category"}).set_axis(["1", 1, "ward", "ill"], axis="columns")
+
 
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
@@ -35,6 +37,7 @@ def here(tmp_path, monkeypatch):
         ({"datasets": {}}, "datasets: this call makes one study of one dataset; give `data`"),
         ({"schedules": "cosin"}, "^schedules.0: unknown schedule 'cosin'"),
         ({"target": None}, "target: expected the column of the DataFrame to predict; found none"),
+        ({"data": TWICE}, "data: has the column 1 twice"),
         ({"data": 3}, "data: found a int; expected a DataFrame, two arrays"),
         (
             {"data": (np.full((48, 2), np.nan), np.arange(48) % 2), "target": None},
