@@ -202,7 +202,7 @@ def test_names_of_rows_are_told_from_features(tmp_path, names, header):
 
 def test_the_levels_of_an_index_are_no_features(tmp_path):
     frame = pd.DataFrame(
-        {"a": [1.5, 3], "b": [2, 4]}, index=pd.MultiIndex.from_arrays(["pq", "rs"])
+        {"a": [1.5, 3], "b": [2, 4]}, index=pd.MultiIndex.from_arrays([["p", "q"], ["r", "s"]])
     )
     frame.to_csv(tmp_path / "mine.csv")
     read = _table_files.read(tmp_path / "mine.csv")
