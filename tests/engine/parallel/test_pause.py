@@ -7,9 +7,9 @@ import re
 import signal
 
 import pytest
-from conftest import LENET, RUN, same_weights, using
+from conftest import MOBILENET, RUN, same_weights, using
 from patience import wait_for
-from test_strategies import ALL, by_strategy, is_asynchronous
+from test_strategies import ALL, RARELY, by_strategy, is_asynchronous
 
 from allcores.parallel.nodes import Link, Nodes
 from allcores.parallel.pause import Pause
@@ -42,16 +42,34 @@ def stop(monkeypatch, laboratory, run, number, at, others_wait):
 def test_a_run_that_is_told_to_stop_in_an_epoch_goes_on_at_that_step(
     laboratory, monkeypatch, capfd, strategy
 ):
-    """Dropout and batch norm: each worker has random numbers and statistics of its own."""
+    """Batch norm: each worker has statistics of its own."""
     workers = 1 if is_asynchronous(strategy) else 2
     even = Entry("even", "fake", RUN.dataset.options | {"count": 54})
-    run = using(strategy, workers, dataset=even, model=LENET, batch_size=9, epochs=3)
-    _, expected = laboratory.trained(run, "whole")
-    stop(monkeypatch, laboratory, run, signal.SIGTERM, at=(0, 8), others_wait=True)
+    run = using(strategy, workers, dataset=even, model=MOBILENET, batch_size=9, epochs=3)
+    expected = laboratory.trained(run, "whole")
+    # After eight steps, local SGD has just averaged the workers.
+    stop(monkeypatch, laboratory, run, signal.SIGTERM, at=(0, 9), others_wait=True)
     metrics, weights = laboratory.trained(run, "interrupted")
     assert re.search(r"resumed after epoch \d of 3 and \d+ of 6 steps", capfd.readouterr().out)
     assert metrics["resumed"] == 1
-    assert same_weights(weights, expected)
+    assert_same((metrics, weights), expected)
+
+
+def assert_same(one, other):
+    """The same losses of epochs and weights."""
+    (metrics, weights), (expected, expected_weights) = one, other
+    losses = [[epoch["loss"] for epoch in of_run["epochs"]] for of_run in (metrics, expected)]
+    assert losses[0] == losses[1]
+    assert same_weights(weights, expected_weights)
+
+
+@pytest.mark.parametrize("strategy", ["serial", "rarely"])
+def test_dropout_and_what_was_not_pulled_go_on_where_they_were(laboratory, monkeypatch, strategy):
+    alexnet = Entry("alexnet", "alexnet", {"width": 0.05})
+    run = using((ALL | {"rarely": RARELY})[strategy], 1, model=alexnet, batch_size=9, epochs=3)
+    expected = laboratory.trained(run, "whole")
+    stop(monkeypatch, laboratory, run, signal.SIGTERM, at=(0, 9), others_wait=True)
+    assert_same(laboratory.trained(run, "interrupted"), expected)
 
 
 @pytest.mark.parametrize("name", ["hogwild", "async_parameter_server"])

@@ -8,7 +8,9 @@ from conftest import LENET, optimizer_maker, same_weights, using, vary
 
 from allcores.parallel import launch
 from allcores.strategies.async_parameter_server import AsyncParameterServer
+from allcores.strategies.gossip import Gossip
 from allcores.strategies.hogwild import Hogwild
+from allcores.strategies.local_sgd import LocalSGD
 from allcores_study.config.run import Entry
 
 DIGITS = Entry("digits", "digits", {})
@@ -89,6 +91,65 @@ def test_an_epoch_ends_when_slow_servers_have_applied_everything(tmp_path):
 
     launch.run_ranks(target, 2, 1, 1)
     assert same_weights(*(torch.load(tmp_path / rank) for rank in "01"))
+
+
+@pytest.mark.parametrize(("workers", "every", "moved"), [(1, 3, 7.0), (2, 9, 2.0)])
+def test_a_worker_moves_by_its_part_of_the_learning_rate_for_each_step(
+    tmp_path, workers, every, moved
+):
+    """Whether it has pushed steps since it last pulled, or none yet."""
+
+    def target(world):
+        model = torch.nn.Linear(1, 1, bias=False)
+        model.weight.data.zero_()
+        maker = optimizer_maker("SGD", lr=1.0)
+        strategy = AsyncParameterServer(model, maker, world, n_push=every, n_pull=9)
+        if world.is_server:
+            return strategy.serve()
+        for _ in range(7 if workers == 1 else 4):
+            model(torch.ones(1, 1)).sum().backward()
+            strategy.step(1.0)
+        if workers == 1:
+            strategy.synchronize()
+        (tmp_path / str(world.rank)).write_text(str(float(model.weight)))
+        strategy.synchronize()
+        strategy.close()
+
+    launch.run_ranks(target, workers, 1, 1)
+    assert float((tmp_path / "0").read_text()) == -moved
+
+
+def test_gossip_averages_with_both_neighbours_and_no_others(tmp_path):
+    def target(world):
+        model = torch.nn.Linear(1, 1, bias=False)
+        strategy = Gossip(model, optimizer_maker("SGD", lr=1.0), world)
+        strategy.flat.weights.fill_(world.rank)
+        strategy.step(1.0)
+        (tmp_path / str(world.rank)).write_text(str(float(model.weight)))
+
+    launch.run_ranks(target, 4, 0, 1)
+    averaged = [float((tmp_path / str(rank)).read_text()) for rank in range(4)]
+    assert averaged == pytest.approx([4 / 3, 1, 2, 5 / 3])
+
+
+def test_after_as_many_averaged_steps_as_post_local_says_workers_are_on_their_own(tmp_path):
+    def target(world):
+        model = torch.nn.Linear(1, 1, bias=False)
+        maker = optimizer_maker("SGD", lr=1.0)
+        strategy = LocalSGD(model, maker, world, every=100, post_local=2)
+        strategy.flat.weights.zero_()
+        weights = []
+        for _ in range(3):
+            model(torch.full((1, 1), float(world.rank))).sum().backward()
+            strategy.step(1.0)
+            weights.append(float(model.weight))
+        (tmp_path / str(world.rank)).write_text(str(weights))
+
+    launch.run_ranks(target, 2, 0, 1)
+    assert [(tmp_path / rank).read_text() for rank in "01"] == [
+        "[-0.5, -1.0, -1.0]",
+        "[-0.5, -1.0, -2.0]",
+    ]
 
 
 def test_a_slow_worker_does_not_resume_over_the_updates_of_others(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 from conftest import usual, vary
 from scipy import special
 
-from allcores_study.analysis import methods, products, tidy, wording, writing
+from allcores_study.analysis import comparison, methods, products, tidy, wording, writing
 from allcores_study.analysis.figures import utilisation
 from allcores_study.analysis.metrics import Metric
 from allcores_study.config.run import Entry
@@ -92,6 +92,22 @@ def test_accuracy_table():
         assert np.diff(logits) == pytest.approx(reach / (mean * (1 - mean)), rel=1e-5)
     assert list(table["seconds"]) == pytest.approx([110, 104.5])
     assert list(table["core_seconds"]) == pytest.approx([110, 209])
+
+
+def test_the_baseline_is_on_its_fewest_cores():
+    runs = [made("serial", workers, fold, 0.8, 9.0) for workers in (2, 1) for fold in (0, 1)]
+    assert set(comparison.of_baseline(runs_of(runs), "serial")["cores"]) == {1}
+
+
+def test_stacked_runs_are_timed_under_conditions_of_their_own():
+    runs = runs_of(RUNS)
+    assert tidy.conditions(runs)[0].startswith("alone, ")
+    assert tidy.conditions(runs.assign(stacked=True))[0].startswith("stacked, ")
+
+
+def test_cores_of_several_machines_are_added():
+    runs = runs_of(RUNS).assign(machine_host=["a", "b"] * 2, cores_of_call=8)
+    assert tidy.cores_available(runs) == 16
 
 
 def test_candidates_are_shown_with_what_varies():

@@ -58,6 +58,12 @@ MISTAKES = [
         {"name": "adam", "lr": 1, "betas": [0.9]},
         r"\[0.9\]; expected 2 values, like \[",
     ),
+    (
+        "models.lenet.optimizer",
+        {"name": "adam", "lr": 1, "betas": [0.9, 0.99, 0.999]},
+        r"0.999\]; expected 2 values, like \[",
+    ),
+    ("models.lenet.epochs", 10**18, "found a number of 19 digits; expected one below 1e"),
     ("models.lenet.learning_rate", 0.1, "for the optimizer, write `optimizer: {lr: ...}`"),
     ("models.lenet.options", {"epochs": 3}, r"unknown key; known: width[^:]*$"),
     ("models.lenet.loss.name", "entropy", "unknown loss 'entropy'"),

@@ -215,6 +215,21 @@ def test_a_candidate_that_diverges_is_not_chosen(tmp_path):
         choose(["lost"])
 
 
+def test_the_best_candidate_has_the_least_of_a_loss_and_the_first_counts_of_equal_ones():
+    means = {"a": 0.2, "b": 0.1, "c": None, "d": 0.1}
+    candidates = {label: {"mean": mean} for label, mean in means.items()}
+    assert choosing.best(candidates, "log_loss") == "b"
+    assert choosing.best(candidates, "accuracy") == "a"
+
+
+def test_a_candidate_has_as_many_epochs_as_the_longest_of_its_runs():
+    runs = [
+        {"scores": {"accuracy": 0.5}, "cpu_seconds": 1.0, "epochs": [{}] * count}
+        for count in (2, 5, 3)
+    ]
+    assert choosing._scored(runs, "accuracy")["epochs"] == 5
+
+
 def test_the_held_out_part_has_no_say():
     """An inner run neither trains on nor scores what the final run is scored on."""
     table = grid.expand(sweeps.expanded(yaml.safe_load(CONFIG)))

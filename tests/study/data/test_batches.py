@@ -3,6 +3,7 @@
 import itertools
 
 import numpy as np
+import pytest
 import torch
 
 from allcores.loop.sharding import shards, shuffled
@@ -41,6 +42,13 @@ def test_plain_pixels_are_normalised():
     images, made = pixels()
     expected = (torch.from_numpy(images[:4]).double() / 255 - 0.5) / 0.25
     torch.testing.assert_close(made.plain(np.arange(4)), expected.float())
+
+
+def test_all_crops_and_both_sides_are_drawn_alike_often():
+    _, made = pixels(crop=2, flip=True, count=2000)
+    _, counts = np.unique(made.corners, return_counts=True)
+    assert counts / 4000 == pytest.approx([0.2] * 5, abs=0.03)
+    assert made.flips.mean() == pytest.approx(0.5, abs=0.05)
 
 
 def test_every_augmented_image_is_a_shifted_or_mirrored_original():

@@ -2,7 +2,10 @@
 
 import dataclasses
 
+from conftest import RUN
+
 from allcores_study.config import grid
+from allcores_study.config.run import Conditions
 from allcores_study.planning import dealing
 
 
@@ -12,6 +15,12 @@ def runs_of(*models):
     study = {"datasets": ["digits"], "folds": 5, "models": [*models], "seeds": [*range(8)]}
     config = {"models": dict.fromkeys(models, entry), "studies": {"a": study}}
     return list(grid.expand(config).runs.values())
+
+
+def test_runs_that_are_timed_alone_or_are_long_share_no_job():
+    assert dealing.is_short(RUN, 1.0, Conditions())
+    assert not dealing.is_short(RUN, 1.0, Conditions(exclusive=True))
+    assert not dealing.is_short(RUN, dealing.SHORT, Conditions())
 
 
 def test_jobs_are_as_many_as_keep_the_cores_busy():

@@ -1,17 +1,18 @@
 """How long and how large a run is expected to be, where that was measured and where not."""
 
 import json
+import math
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
-from conftest import ROOT, RUN, usual
+from conftest import ROOT, RUN, usual, vary
 
 from allcores.files import read_json, write_json
 from allcores_study.config import grid, settings, sweeps
 from allcores_study.planning import preflight, trials
-from allcores_study.planning.estimate import STACK_GAIN, Estimates
+from allcores_study.planning.estimate import LIMITS, STACK_GAIN, Estimates, Expected
 from allcores_study.records.identity import Record
 from allcores_study.records.results_folder import ResultsFolder
 
@@ -80,6 +81,16 @@ studies:
     (stacked, *_), (alone, *_) = table.of("many"), table.of("timed")
     assert stacked.stacked is None and alone.stacked is False
     assert estimates.seconds(alone) / estimates.seconds(stacked) > STACK_GAIN / 2
+
+
+def test_a_limit_is_as_generous_as_the_least_known_run_needs(monkeypatch):
+    known, unknown = RUN, vary(RUN, seed=1)
+    monkeypatch.setattr(
+        Estimates, "expected", lambda self, run: Expected(600.0, 1e6, is_measured=run is known)
+    )
+    estimates = object.__new__(Estimates)
+    assert estimates.minutes([known, known]) == math.ceil(20 * LIMITS[True][0])
+    assert estimates.minutes([known, unknown]) == math.ceil(20 * LIMITS[False][0])
 
 
 def test_more_processes_than_cores_are_not_faster(tmp_path):

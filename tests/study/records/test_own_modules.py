@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, stop_after, vary
+from conftest import ROOT, RUN, stop_after, vary
 from project import copy
 
 from allcores_study import programs
 from allcores_study.config import component
 from allcores_study.config.run import Entry
-from allcores_study.records import fingerprint
+from allcores_study.records import fingerprint, identity
 from allcores_study.records.identity import Record
 
 
@@ -113,6 +113,24 @@ def test_a_run_does_not_go_on_with_edited_modules(
     (tmp_path / "parts" / "scale.py").write_text("ONE = 2\n")
     laboratory.trained(loading)
     assert "latest.allcores: parts/scale.py was edited" in capfd.readouterr().out
+
+
+def test_an_edited_module_makes_a_record_outdated(tmp_path):
+    (tmp_path / "mine.py").write_text("ONE = 1\n")
+    assert Record("x").is_up_to_date("x") and not Record("x").is_up_to_date("y")
+    assert not Record("x", loaded={str(tmp_path / "mine.py"): "another"}).is_up_to_date("x")
+
+
+def test_each_fact_of_the_data_counts_for_what_is_resumed():
+    arrays = ("inputs", "targets", "times", "groups")
+    files = {f"{name}.npy": "1" for name in arrays}
+    content = {"train": 53, "columns": [], "known_tokens": ["a"], "names": ["b"]}
+    whole = identity.of_run(RUN, Record("x", files, {}, content), None)
+    others = [Record("x", files | {name: "2"}, {}, content) for name in files]
+    others += [Record("x", files, {}, content | {key: ["c"]}) for key in content]
+    for other in others:
+        assert identity.differences(whole, identity.of_run(RUN, other, None)), other
+    assert identity.differences(whole, identity.of_run(RUN, others[0], None)) == ["the inputs"]
 
 
 METRIC = """

@@ -123,6 +123,9 @@ def test_a_model_of_a_study_is_the_one_that_scored_best(laboratory):
     frame = tidy.read(study / "runs.csv")
     means = frame[frame["dataset"] == "tiny"].groupby("model")["accuracy"].mean()
     assert Model.of(study, dataset="tiny").predictors[0].run.model.label == means.idxmax()
+    # The same numbers as a loss, of which less is better.
+    frame.rename(columns={"accuracy": "log_loss"}).to_csv(study / "runs.csv", index=False)
+    assert Model.of(study, dataset="tiny").predictors[0].run.model.label == means.idxmin()
     lenet = Model.of(study, "lenet")
     assert str(lenet) == "the mean of 2 runs (lenet, cosine, serial)"
     with pytest.raises(ValueError, match="has no vgg of tiny; found "):

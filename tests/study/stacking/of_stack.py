@@ -29,6 +29,12 @@ def hooked(shape, classes):
     return model
 
 
+def hooked_gradient(shape, classes):
+    model = _layers(shape, classes)
+    model[1].weight.register_post_accumulate_grad_hook(lambda weight: weight.grad.mul_(2))
+    return model
+
+
 def tied(shape, classes):
     model = _layers(shape, classes, nn.Linear(10, 10), nn.Tanh(), nn.Linear(10, 10))
     model[4].weight = model[2].weight

@@ -240,6 +240,7 @@ def test_a_network_that_diverges_takes_no_other_with_it(laboratory):
         ({"model": Entry("c", "of_stack:normed", {})}, "layer 2 is a BatchNorm1d"),
         ({"model": Entry("c", "of_stack:in_place", {})}, "layer 2 is a ReLU"),
         ({"model": Entry("c", "of_stack:hooked", {})}, "hooks"),
+        ({"model": Entry("c", "of_stack:hooked_gradient", {})}, "hooks"),
         ({"model": Entry("c", "of_stack:tied", {})}, "it shares"),
         ({"model": Entry("c", "of_stack:frozen", {})}, "not trained"),
         ({"loss": Entry("l", "MSELoss", {"size_average": True}), "dataset": NUMBERS}, "size_aver"),
@@ -288,6 +289,8 @@ def test_the_costs_of_a_stack_are_those_of_its_runs(laboratory, monkeypatch, mos
     of_children = [sum(child.cpu_times()) for child in psutil.Process().children(recursive=True)]
     spent = costs.cpu_seconds() + sum(of_children)
     assert sum(metrics["cpu_seconds"] for metrics, _ in results) <= spent
+    phases = [epoch["phases"] for metrics, _ in results for epoch in metrics["epochs"]]
+    assert sum(map(sum, map(dict.values, phases))) <= ended[-1][1] - ended[0][0]
     folder = laboratory.folder / "stacked" / "0"
     metrics = read_json(folder / METRICS)
     assert [len(session["trace"]) for session in metrics["sessions"]] == [2]

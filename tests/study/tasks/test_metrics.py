@@ -12,7 +12,7 @@ from scipy import special
 from sklearn import metrics as of_sklearn
 
 from allcores.files import read_json
-from allcores_study.analysis import comparison, metrics, tidy, wording
+from allcores_study.analysis import comparison, measures, metrics, tidy, wording
 from allcores_study.analysis.metrics import Metric
 from allcores_study.config import checks, grid, sweeps
 from allcores_study.training import choosing
@@ -99,6 +99,12 @@ def test_metrics_are_scikit_learns_on_the_written_predictions(finished):
     assert table[["log_loss", "roc_auc"]].to_numpy() == pytest.approx(means.to_numpy())
     spread = runs.groupby("strategy", sort=False)["log_loss"].std()
     assert list(table["standard_deviation"]) == pytest.approx(list(spread))
+
+
+def test_r2_is_undefined_if_one_of_several_numbers_is_constant():
+    true = np.array([[1.0, 2.0], [1.0, 3.0]])
+    assert math.isnan(measures.r2(true, true, None))
+    assert measures.r2(true[:, 1], true[:, 1], None) == 1
 
 
 def test_every_sample_is_predicted_once_out_of_its_fold_and_groups_stay_together(finished):

@@ -17,9 +17,23 @@ from allcores_study.data import folds, storage
 from allcores_study.data.folds import Assignable
 from allcores_study.data.scaling import channel_statistics
 from allcores_study.records.run_files import RUN_FILES
-from allcores_study.training import experiment
+from allcores_study.training import experiment, loop
 
 SLOW = vary(epochs=3, model=MOBILENET)
+
+
+def test_dropout_is_drawn_anew_in_each_epoch_and_by_each_worker(laboratory, monkeypatch, tmp_path):
+    def seeded(*seeds):
+        (tmp_path / "-".join(map(str, seeds))).touch()
+
+    monkeypatch.setattr(loop, "seed_dropout", seeded)
+    laboratory.trained(using(DDP, 2))
+    assert sorted(file.name for file in tmp_path.glob("*-*")) == [
+        "0-0-0",
+        "0-0-1",
+        "0-1-0",
+        "0-1-1",
+    ]
 
 
 def test_a_run_leaves_everything_and_no_checkpoint(laboratory):
