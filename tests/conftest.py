@@ -183,16 +183,11 @@ def train_program(forked=True):
 # The files whose tests take longest, which begin first: else one of them would be alone in the end.
 LONGEST = (
     *("test_slurm_sites", "test_slurm"),
-    *(
-        "test_warm_start",
-        "test_warm_ends",
-        "test_benchmarks",
-        "test_sweeps",
-        "test_nodes",
-    ),
-    *("test_failures", "test_workflow", "test_strategies", "test_status", "test_additions"),
-    *("test_training_options", "test_resuming", "test_asynchronous", "test_train_program"),
-    *("test_kept_whole", "test_metrics", "test_studies", "test_internals", "test_leases"),
+    *("test_cross_validate", "test_strategies", "test_failures", "test_final", "test_workflow"),
+    *("test_warm_start", "test_nodes", "test_bad_input", "test_kept_whole", "test_worker"),
+    *("test_sweeps", "test_several", "test_plan", "test_marks", "test_stack", "test_metrics"),
+    *("test_training_options", "test_two_calls", "test_launch", "test_status", "test_docs"),
+    *("test_wheel", "test_worker_ends", "test_shared_model", "test_strangers_programs"),
 )
 
 
@@ -208,10 +203,10 @@ LONG = {
     ),
     "test_a_run_on_two_nodes_that_is_told_to_stop_goes_on_with_the_same_bits": (),
     "test_an_interrupted_run_ends_with_the_same_bits": (
-        *("hogwild", "shared_memory", "ring", "parameter_server"),
+        *("hogwild", "shared_memory", "local_sgd", "parameter_server"),
     ),
     "test_a_run_that_is_told_to_stop_in_an_epoch_goes_on_at_that_step": (
-        *("serial", "ddp", "async_parameter_server"),
+        *("serial", "local_sgd", "async_parameter_server"),
     ),
     "test_a_killed_rank_ends_the_run_with_its_name": (
         *("serial-worker", "ring-worker", "hogwild-worker", "parameter_server-server"),
