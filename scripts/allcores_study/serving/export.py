@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # The name under which a file has description(), as JSON.
 DESCRIPTION = "allcores.json"
+LONGEST = 400  # letters of an error of torch
 
 
 def export(predictor: Predictor, path: str | Path) -> Path:
@@ -44,6 +45,8 @@ def export(predictor: Predictor, path: str | Path) -> Path:
         content = kinds[path.suffix](predictor)
     except ImportError as error:
         raise ValueError(f"{path}: {error}; run `pip install onnx onnxscript`") from error
+    except torch.onnx.OnnxExporterError as error:  # of a step that ONNX does not have
+        raise ValueError(f"{path}: torch.onnx cannot convert {label} ({_said(error)})") from error
     with files.whole(path) as part:
         part.write_bytes(content)
     return path
@@ -88,10 +91,16 @@ def _traced(predictor: Predictor) -> torch.export.ExportedProgram:
     try:
         return torch.export.export(_Whole(predictor), (examples,), dynamic_shapes=sizes)
     except Exception as error:  # from a model whose steps depend on values
-        text = f"{type(error).__name__}: {error}".splitlines()[0]
+        label = predictor.run.model.label
         raise ValueError(
-            f"{predictor.folder}: torch.export cannot trace {predictor.run.model.label} ({text})"
+            f"{predictor.folder}: torch.export cannot trace {label} ({_said(error)})"
         ) from error
+
+
+def _said(error: Exception) -> str:
+    """Return the first lines of an error of torch; the second has the cause, if there is one."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {' '.join(lines[:2])}"[:LONGEST]
 
 
 class _Whole(torch.nn.Module):

@@ -202,9 +202,13 @@ def legend(figure):
     return [text.get_text() for legend in figure.legends for text in legend.get_texts()]
 
 
-def test_legends_name_the_folds_and_the_workers(frames):
-    drawn = products.load("accuracy_figure").figure(frames["runs"], frames["classes"], FACTS)
+def test_legends_name_what_is_drawn_and_nothing_else(frames):
+    drawn = products.load("accuracy_figure").figure(frames["runs"], frames["classes"][:0], FACTS)
     assert legend(drawn) == ["one fold", "mean and its 95 % interval"]
+    published = dataclasses.replace(FACTS, references=[{"model": "mlp", "score": 0.5}])
+    drawn = products.load("accuracy_figure").figure(frames["runs"], frames["classes"], published)
+    named = {"one fold", "mean and its 95 % interval", "always the most frequent class"}
+    assert set(legend(drawn)) == named | {"published"}
     seeds = pd.concat([frames["runs"].assign(seed=seed) for seed in (0, 1)], ignore_index=True)
     drawn = products.load("accuracy_figure").figure(seeds, frames["classes"], FACTS)
     assert legend(drawn)[0] == "one fold and seed"

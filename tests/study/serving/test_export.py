@@ -190,3 +190,26 @@ def test_a_model_of_one_run_is_exported_and_an_average_is_not(laboratory, tmp_pa
     images = np.zeros((2, *one.predictors[0].shape), np.uint8)
     found = torch.export.load(path).module()(torch.from_numpy(images)).numpy()
     assert found == pytest.approx(one.predict_proba(images), abs=1e-6)
+
+
+ROTATING = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.last = torch.nn.Linear(192, classes)
+
+    def forward(self, images):
+        rotated = torch.linalg.matrix_exp(1e-3 * self.last.weight @ self.last.weight.T)
+        return self.last(images.flatten(1)) @ rotated
+"""
+
+
+def test_what_onnx_does_not_have_is_told(tmp_path, laboratory, monkeypatch):
+    pytest.importorskip("onnxscript")
+    (tmp_path / "rotating.py").write_text(ROTATING)
+    monkeypatch.syspath_prepend(tmp_path)
+    laboratory.trained(vary(model=Entry("mine", "rotating:Net", {})))
+    with pytest.raises(ValueError, match=r"onnx: torch.onnx cannot convert mine \(ConversionErr"):
+        Predictor(laboratory.folder / "run").export(tmp_path / "model.onnx")

@@ -20,9 +20,7 @@ TITLE = "{metric}"
 CAPTION = """
 {metric} on the test folds, the best at the top. Faint dots: single runs (folds and seeds). Large
 dot: their mean. Bar: its 95 % interval, corrected for folds that share training samples. Colour:
-the model. Dashed line, of accuracy: what always predicting the most frequent class gives; if that
-is far away, the axis gives it as a number. Triangles: published scores. Runs that diverged are
-counted in the label, not averaged.
+the model.
 """
 MOST_ROWS = 40  # if there are more, the best are drawn
 BELOW, ABOVE = 0.24, 0.3  # of a row: single runs, and published scores
@@ -38,6 +36,8 @@ def figure(runs: pd.DataFrame, classes: pd.DataFrame, facts: StudyFacts) -> Figu
     most = min(MOST_ROWS, max(group.groupby(tidy.SETTINGS).ngroups for _, group in places))
     figure, panels = style.panels(len(places), width=7, height=1.1 + 0.3 * most, columns=1)
     named = tidy.varying(runs, ["schedule", "strategy", "nodes", "workers", "threads"])
+    if repeated := tidy.varying(runs, REPEATS):
+        _explain(panels[0], " and ".join(REPEATS[name] for name in repeated))
     for panel, ((dataset, train_size), group) in zip(panels, places, strict=True):
         rows = [repeats for _, repeats in group.groupby(tidy.SETTINGS, sort=False)]
         # Rows without a score, NaN, come last.
@@ -52,9 +52,7 @@ def figure(runs: pd.DataFrame, classes: pd.DataFrame, facts: StudyFacts) -> Figu
             _draw_chance(panel, classes[classes["dataset"] == dataset])
         if len(places) > 1:
             panel.set_title(style.title(["dataset", "train_size"], (dataset, train_size)))
-    if repeated := tidy.varying(runs, REPEATS):
-        _explain(panels[0], " and ".join(REPEATS[name] for name in repeated))
-        style.legend_below(figure)
+    style.legend_below(figure)
     return figure
 
 
@@ -68,7 +66,7 @@ def _draw(panel: Axes, row: int, repeats: pd.DataFrame, colour: str, facts: Stud
     for reference in facts.references:
         if reference["model"] == repeats["model"].iloc[0] and "score" in reference:
             score = facts.metric.scale * reference["score"]
-            panel.plot(score, row - ABOVE, "v", color="black", ms=5)
+            panel.plot(score, row - ABOVE, "v", color="black", ms=5, ls="", label="published")
 
 
 def _explain(panel: Axes, repeat: str) -> None:
@@ -83,7 +81,7 @@ def _draw_chance(panel: Axes, classes: pd.DataFrame) -> None:
     samples = first.groupby("class")["samples"].sum()
     chance, (low, high) = 100 * samples.max() / samples.sum(), panel.get_xlim()
     if low - chance < high - low:
-        panel.axvline(chance, color="0.5", ls="--", lw=1)
+        panel.axvline(chance, color="0.5", ls="--", lw=1, label="always the most frequent class")
     else:  # a line that far away would squeeze all scores together
         panel.set_xlabel(f"{panel.get_xlabel()}; most frequent class: {chance:.1f}")
 
