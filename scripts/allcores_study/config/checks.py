@@ -39,7 +39,6 @@ NUMBER, MOST_ALIKE = re.compile(r"-?\d[\d.e+-]*"), 3
 # Key of an entry or of a study that was removed -> what to do instead.
 REMOVED = {
     "search": "searches were removed; `sample: 60` draws 60 candidates from the lists and ranges",
-    "halving": "it was removed; all candidates are trained to the end",
 }
 MOST = 10**18  # larger numbers are hardly meant
 AUTO = "auto"  # was a value of these keys -> what to write instead

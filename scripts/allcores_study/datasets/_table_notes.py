@@ -174,7 +174,8 @@ def _repeated_extremes(features: pd.DataFrame) -> Iterator[str]:
     for name, values in features.items():
         if values.dtype.kind not in "iuf":
             continue
-        if code := _repeated_extreme(values.dropna().to_numpy(float)):
+        code = _repeated_extreme(values.dropna().to_numpy(float))
+        if code is not None:
             found.setdefault(code, []).append(str(name))
     for code, names in found.items():
         shown = ", ".join(names[:SHOWN]) + (

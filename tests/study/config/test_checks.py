@@ -141,7 +141,6 @@ REMOVED = {
     "precision: auto": "^precision: `auto` was removed; write fp32 or bf16",
     "models: {lenet: {search: {sampler: tpe}}}": "^models.lenet.search: .*`sample: 60` draws",
     "models: {lenet: {memory_format: auto}}": "^models.lenet.memory_format: .*contiguous or",
-    "studies: {first: {halving: 3}}": "^studies.first.halving: it was removed",
     "studies: {first: {strategies: [auto]}}": "^studies.first.strategies: `auto` was removed",
     "studies: {first: {threads_per_worker: [auto]}}": "^studies.first.threads_per_worker: `auto`",
 }

@@ -230,11 +230,13 @@ def test_codes_among_numbers_to_predict_and_in_a_column_of_time_are_noted(tmp_pa
 def test_bytes_and_large_numbers_are_compared_as_numbers(tmp_path):
     frame = pd.DataFrame({"rating": np.arange(60, dtype=np.uint8) % 10, "y": [0, 1] * 30})
     frame["code"] = np.where(np.arange(60) % 9 == 0, 255, np.arange(60) % 11).astype(np.uint8)
+    frame["pressure"] = np.where(np.arange(60) % 9 == 0, 0, 1000 + np.arange(60) % 11)
     frame["who"] = 1_700_000_000_000_000_000 + np.arange(60) * 7
     frame.to_parquet(tmp_path / "mine.parquet")
     notes = table.load(None, path=str(tmp_path / "mine.parquet"), target="y").notes
-    (of_who, of_code) = notes  # and none on the ratings
+    (of_who, of_code, of_pressure) = notes  # and none on the ratings
     assert "255 repeats far from all other numbers in code" in of_code
+    assert "0 repeats far from all other numbers in pressure" in of_pressure
     assert "the column who is different in every row" in of_who
     file = written(tmp_path, "x,y\n1,a\n1" + 25 * "0" + ",b\n3,a\n")
     (inputs,) = table.load(None, path=file, target="y").chunks
