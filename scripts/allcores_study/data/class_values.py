@@ -25,10 +25,11 @@ def described(classes: pd.Index | Sequence[Any]) -> dict[str, Any]:
     if isinstance(index, pd.IntervalIndex):
         ends = {"left": described(index.left), "right": described(index.right)}
         return ends | {"closed": index.closed}
-    return {"values": _plain(index), "dtype": str(index.dtype)}
+    return {"values": plain(index), "dtype": str(index.dtype)}
 
 
-def _plain(index: pd.Index) -> list[Any]:
+def plain(index: pd.Index) -> list[Any]:
+    """Return classes as numbers and truth values, or else as texts, which JSON can hold."""
     return [one if isinstance(one, bool | int | float) else str(one) for one in index.tolist()]
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from allcores import files
+from allcores_study.data import class_values
 from allcores_study.data.batches import Batches
 from allcores_study.datasets import _table_files
 
@@ -56,7 +57,8 @@ def description(predictor: Predictor) -> str:
     """Return what a user of the file needs to know of the run, as JSON."""
     names = "names", "columns", "shape", "dtype"
     known = {name: getattr(predictor, name) for name in names}
-    known["classes"] = predictor.classes_as_json["values"] if predictor.classes_as_json else None
+    classes = predictor.classes
+    known["classes"] = None if classes is None else class_values.plain(classes)
     vocabulary = predictor.vocabulary and predictor.vocabulary.to_json()
     of_run = {"run": predictor.run.path, "task": predictor.task.name}
     others = {"vocabulary": vocabulary, "missing_values": _missing_numbers(predictor)}

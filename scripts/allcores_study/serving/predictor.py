@@ -30,7 +30,6 @@ class Predictor:
         names: of the outputs; None: there is one.
         classes: a pandas.Index of the classes, as the training data have them; None: it predicts
             something else.
-        classes_as_json: the same, see class_values.described().
         shape, dtype: of a sample; images are "uint8", (C, H, W).
         columns: the features of a table, see storage.Samples; None: it is not a table.
         vocabulary: the tokens.Vocabulary that it knows; None: its inputs are not tokens.
@@ -59,7 +58,7 @@ class Predictor:
         identity = metrics["identity"]
         self.data, self.targets = json.loads(identity["inputs"])["sha256"], identity["targets"]
         self.names, self.columns = metrics["names"], metrics["columns"]
-        self.classes_as_json = found = metrics["class_values"]
+        found = metrics["class_values"]
         self.classes = None if found is None else class_values.restored(found)
         self.task = tasks.named(metrics["task"], metrics["outputs"])
         self.shape, self.dtype = tuple(metrics["shape"]), metrics["dtype"]

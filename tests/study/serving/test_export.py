@@ -21,6 +21,8 @@ from allcores_study import Model
 from allcores_study.config.run import Entry
 from allcores_study.data import storage
 from allcores_study.data.folds import Assignable
+from allcores_study.interactive import data_files
+from allcores_study.serving import export
 from allcores_study.serving.predictor import Predictor
 
 NUMBERS, TARGETS = test_several_numbers.FRAME, test_several_numbers.TARGETS
@@ -190,6 +192,24 @@ def test_a_model_of_one_run_is_exported_and_an_average_is_not(laboratory, tmp_pa
     images = np.zeros((2, *one.predictors[0].shape), np.uint8)
     found = torch.export.load(path).module()(torch.from_numpy(images)).numpy()
     assert found == pytest.approx(one.predict_proba(images), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("answers", "classes"),
+    [
+        (pd.Series(pd.Categorical(["b", "a"] * 30, ["b", "a"], ordered=True)), ["b", "a"]),
+        (pd.cut(pd.Series([1.5, 0.5] * 30), [0.1, 1, 2]), ["(0.1, 1.0]", "(1.0, 2.0]"]),
+        (pd.Series([2.0, 5.0] * 30), [2.0, 5.0]),
+    ],
+    ids=["ordered", "intervals", "floats"],
+)
+def test_a_file_names_classes_of_any_kind(laboratory, tmp_path, answers, classes):
+    frame = pd.DataFrame({"x": np.arange(60.0), "y": answers})
+    entry, _ = data_files.entry(tmp_path / "mine.yaml", frame, "y", None, 2, {})
+    dataset = Entry("mine", "table", {"path": str(tmp_path / entry["path"]), "target": "y"})
+    laboratory.trained(vary(dataset=dataset, crop=0, flip=False, folds=2, fold=0))
+    predictor = Predictor(laboratory.folder / "run")
+    assert json.loads(export.description(predictor))["classes"] == classes
 
 
 ROTATING = """
