@@ -22,6 +22,7 @@ from allcores.machine import costs
 from allcores_study.config import registry
 from allcores_study.config.run import ADDITIONS, Run
 from allcores_study.data import folds, storage
+from allcores_study.data.batches import seed_all
 from allcores_study.records.run_files import METRICS
 from allcores_study.stacking import losses, networks, optimizers
 from allcores_study.stacking.loop import train
@@ -134,7 +135,7 @@ def _member(request: RunRequest) -> tuple[Member, str]:
         raise ValueError(found)
     fold_of = assigned[run.fold or 0] if run.inner_folds else assigned  # type: ignore[index]
     prepared = PreparedRun.with_folds(run, dataset, fold_of)
-    torch.manual_seed(run.seed)
+    seed_all(run.seed)
     model = models.build(run, prepared.dataset.shape, prepared.dataset.task.outputs)
     if _weights(model) > MOST_WEIGHTS:
         raise ValueError("its network is too large to gain from stacking")

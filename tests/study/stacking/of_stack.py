@@ -1,5 +1,7 @@
 """Networks of users': plain ones, which can be stacked, and ones that compute otherwise."""
 
+import numpy as np
+import torch
 from torch import nn
 
 
@@ -52,3 +54,11 @@ class Named(nn.Sequential):
 
     def __init__(self, shape, classes):
         super().__init__(nn.Flatten(), nn.Linear(shape[0], classes))
+
+
+def drawn(shape, classes):
+    """A network whose first weights numpy has drawn."""
+    model = _layers(shape, classes, nn.ReLU())
+    weights = np.random.default_rng(np.random.randint(1000)).normal(size=model[1].weight.shape)
+    model[1].weight.data.copy_(torch.from_numpy(weights))
+    return model

@@ -76,6 +76,7 @@ CASES = {
         "loss": Entry("HuberLoss", "HuberLoss", {"delta": 0.5}),
     },
     "of a user": {"model": Entry("curved", "of_stack:curved", {})},
+    "drawn by numpy": {"model": Entry("drawn", "of_stack:drawn", {})},
     "a last batch of one": {"train_size": 49},
     "multistep": schedule("multistep", milestones=[0.4, 0.8], gamma=0.2),
     "constant with warm-up": schedule("constant", warm_up=0.5),
