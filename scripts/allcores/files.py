@@ -31,7 +31,7 @@ def whole(path: str | Path) -> Iterator[Path]:
     try:
         yield part
         replace(part, path)
-    except OSError:  # such as a full disk
+    except BaseException:  # such as a full disk, which torch.save() reports by a RuntimeError
         part.unlink(missing_ok=True)
         raise
 

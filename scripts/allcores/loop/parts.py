@@ -122,7 +122,8 @@ def _check(data: Any, batch_size: Any) -> None:
     if isinstance(data, DataLoader):
         if batch_size is not None or data.batch_size is data.batch_sampler is None:
             raise ValueError("expected no batch_size beside a DataLoader, and one that has batches")
-        if isinstance(data.sampler, DistributedSampler):
+        samplers = (data.sampler, getattr(data.batch_sampler, "sampler", None))
+        if any(isinstance(sampler, DistributedSampler) for sampler in samplers):
             raise ValueError("expected no DistributedSampler: batches() divides the batches itself")
         return
     if not hasattr(batch_size, "__index__") or operator.index(batch_size) < 1:

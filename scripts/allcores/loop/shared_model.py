@@ -145,8 +145,32 @@ class _Front(torch.optim.Optimizer):
         trained = [weights for weights in shared._parameters if weights.requires_grad]
         super().__init__(trained, dict(shared._settings))
 
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        self.shared._step()
+    def step(self, closure: Any = None) -> Any:
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        try:
+            self.shared._step()
+        except ReferenceError:
+            raise ReferenceError(
+                "the shared model is gone; keep what share() returned while its optimizer is used"
+            ) from None
+        return loss
+
+    @property
+    def _step_supports_amp_scaling(self) -> bool:
+        """Whether torch.amp.GradScaler, which asks for this, leaves skipping of steps to step().
+
+        Raises:
+            ValueError: each worker would skip other steps.
+        """
+        if self.shared.strategy.element_wise and self.shared.strategy.world.workers > 1:
+            raise ValueError(
+                "torch.amp.GradScaler looks at the gradients before they are averaged, so workers "
+                "would skip different steps; use bfloat16, which needs no scaler"
+            )
+        return False
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         self.shared.zero_grad()

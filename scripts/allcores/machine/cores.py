@@ -33,8 +33,8 @@ def allowed() -> int:
 def quota() -> float:
     """Return the control group's CPU quota in cores, inf if there is none.
 
-    Version 2 is read first, then version 1. In version 2, ancestor groups also have quotas, of
-    which the smallest counts.
+    Version 2 is read first, then version 1. Ancestor groups also have quotas, of which the smallest
+    counts.
     """
     folder = own_cgroup()
     files = [group / "cpu.max" for group in (folder, *folder.parents) if group >= CGROUP]
@@ -43,18 +43,33 @@ def quota() -> float:
         return min(
             float("inf") if quota == "max" else int(quota) / int(period) for quota, period in limits
         )
-    try:
-        quota = int((CGROUP / "cpu/cpu.cfs_quota_us").read_text())
-        period = int((CGROUP / "cpu/cpu.cfs_period_us").read_text())
-        return float("inf") if quota < 0 else quota / period
-    except OSError:
-        return float("inf")
+    group, root = group_of_version_1("cpu")
+    found = [float("inf")]
+    for place in (group, *group.parents):
+        files = [place / f"cpu.cfs_{name}_us" for name in ("quota", "period")]
+        if place.is_relative_to(root) and all(file.exists() for file in files):
+            quota, period = (int(file.read_text()) for file in files)
+            found.append(quota / period if quota > 0 else float("inf"))
+    return min(found)
 
 
 def own_cgroup() -> Path:
     """Return the folder of this process's control group (version 2)."""
     paths = [line[4:] for line in MEMBERSHIP.read_text().splitlines() if line.startswith("0::/")]
     return CGROUP / "".join(paths)
+
+
+def group_of_version_1(controller: str) -> tuple[Path, Path]:
+    """Return (folder of this process's control group of version 1, root folder of all such groups).
+
+    In a container, the process's group may be mounted as the root.
+    """
+    root, place = CGROUP / controller, ""
+    for line in MEMBERSHIP.read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controller in controllers.split(","):
+            place = path.lstrip("/")
+    return (root / place if (root / place).is_dir() else root), root
 
 
 def processor() -> str:

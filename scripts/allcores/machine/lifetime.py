@@ -51,7 +51,8 @@ def how_it_ended(status: int) -> str:
     """Describe how a process ended, from its exit status in multiprocessing or subprocess."""
     if status >= 0:
         return f"ended with status {status}"
-    name = signal.Signals(-status).name
+    known = {number.value: number.name for number in signal.Signals}
+    name = known.get(-status, f"signal {-status}")  # real-time signals have no name
     memory = "; the system does this when memory runs out" if name == "SIGKILL" else ""
     return f"was killed by {name}{memory}"
 

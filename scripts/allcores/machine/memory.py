@@ -19,7 +19,7 @@ def free_mb() -> int:
     """Return the free megabytes of the machine, control group or SLURM job, whichever is least."""
     free = psutil.virtual_memory().available
     groups = [(group, VERSION_2) for group in _with_parents(cores.own_cgroup(), cores.CGROUP)]
-    own_group, root = _of_version_1()
+    own_group, root = cores.group_of_version_1("memory")
     groups += [(group, VERSION_1) for group in _with_parents(own_group, root)]
     for group, (limit, used, cached) in groups:
         if (group / limit).exists() and (group / limit).read_text().strip() != "max":
@@ -40,19 +40,6 @@ def _of_slurm() -> int:
 
 def _with_parents(group: Path, root: Path) -> list[Path]:
     return [folder for folder in (group, *group.parents) if folder.is_relative_to(root)]
-
-
-def _of_version_1() -> tuple[Path, Path]:
-    """Return (folder of this process's memory group of version 1, root folder of all such groups).
-
-    In a container, the process's group may be mounted as the root.
-    """
-    root, place = cores.CGROUP / "memory", ""
-    for line in cores.MEMBERSHIP.read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        if "memory" in controllers.split(","):
-            place = path.lstrip("/")
-    return (root / place if (root / place).is_dir() else root), root
 
 
 def _reclaimable(group: Path, name: str) -> int:

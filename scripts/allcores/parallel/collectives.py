@@ -1,4 +1,4 @@
-"""The collectives of exchange.c: their numbers, what they combine, and how errors name them."""
+"""The collectives of exchange.c: their numbers, what they combine and return, and their names."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
+from torch.futures import Future
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,6 +26,27 @@ SUM, MEAN = int(ReduceOp.SUM), int(ReduceOp.AVG)
 OF_NUMBERS, OF_BITS = int(ReduceOp.MAX), int(ReduceOp.BXOR)  # the last ones
 EVERY = -1  # instead of the rank of a root
 UNKNOWN = (0, 0, EVERY, 0)  # instead of a dtype, an operation, a root and a length
+
+
+class Done(dist.Work):
+    """What a collective returns once it has ended."""
+
+    def __init__(self, result: Any) -> None:
+        super().__init__()
+        self.values = result
+
+    def wait(self, timeout: Any = None) -> bool:
+        return True
+
+    is_completed = is_success = wait
+
+    def result(self) -> Any:
+        return self.values
+
+    def get_future(self) -> Any:
+        future: Future[Any] = Future()
+        future.set_result(self.values)
+        return future
 
 
 def is_moved_here(tensor: Tensor) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import math
 import mmap
@@ -14,7 +15,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from types import FrameType
 from typing import Any
 
@@ -145,6 +146,12 @@ def _kill(ranks: dict[int, tuple[Any, Any]]) -> None:
         process.join()
 
 
+# An OSError with one of these says all that is to be known: a full disk, a missing folder.
+SAYING_ALL = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENOENT, errno.EACCES, errno.EPERM)
+}
+
+
 def ranks_of(nodes: Nodes, workers: int, servers: int) -> list[int]:
     """Return the ranks of this node, workers first.
 
@@ -182,7 +189,7 @@ def _run_rank(
     target: Callable[[World], Any], world: World, rendezvous: Any, report: Any, nodes: Nodes
 ) -> None:
     """Run target(world) in the process of a rank, and report how it ended."""
-    die_with_parent()
+    die_with_parent(parent_process().pid)  # type: ignore[union-attr]
     nodes.close()  # its connections are for the launcher only
     if world.pins:
         os.sched_setaffinity(0, world.pins)
@@ -200,10 +207,10 @@ def _run_rank(
         dist.destroy_process_group()
         report.send(Report(time.time(), value=value))
         _leave(0)
-    except OSError as error:  # a full disk, a missing folder: no traceback is needed
-        _fail(report, f"{type(error).__name__}: {error}", error)
     except BaseException as error:
-        _fail(report, traceback.format_exc(), error)
+        says_all = isinstance(error, OSError) and error.errno in SAYING_ALL
+        problem = f"{type(error).__name__}: {error}" if says_all else traceback.format_exc()
+        _fail(report, problem, error)
 
 
 def _leave_to_parent(number: int, frame: FrameType | None) -> None:
@@ -234,6 +241,7 @@ def _fail(report: Any, problem: str, error: BaseException) -> None:
 
 def _leave(status: int) -> None:
     """Exit at once: an orderly exit could wait for other ranks, or for threads of the model."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # the program was started without it
+            stream.flush()
     os._exit(status)

@@ -77,6 +77,7 @@ class Pause:
         """
         self.memory[STOP] = stop
         self.memory[ASKED] += 1
+        time.sleep(POLL)  # a processor may read before what it has written is seen by others
         return max(self.ended) + 1
 
     def answer(self, step: int) -> None:

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
-from torch.futures import Future
 
 from allcores.parallel import joining
 from allcores.parallel.collectives import (
@@ -35,6 +34,7 @@ from allcores.parallel.collectives import (
     REDUCE_SCATTER,
     SUM,
     UNKNOWN,
+    Done,
     ReduceOp,
     contiguous,
     description,
@@ -65,29 +65,10 @@ def of_workers(world: World, backend: str) -> Any:
     """Return a process group of the workers of a World, which exchanges by `gloo` or `shm`."""
     if backend == "gloo":
         return world.worker_group
-    register()
-    return world.new_group(range(world.workers), backend)
-
-
-class Done(dist.Work):
-    """What a collective returns once it has ended."""
-
-    def __init__(self, result: Any) -> None:
-        super().__init__()
-        self.values = result
-
-    def wait(self, timeout: Any = None) -> bool:
-        return True
-
-    is_completed = is_success = wait
-
-    def result(self) -> Any:
-        return self.values
-
-    def get_future(self) -> Any:
-        future: Future[Any] = Future()
-        future.set_result(self.values)
-        return future
+    if world.shm_group is None:  # torch would keep one for each model of a loop over folds
+        register()
+        world.shm_group = world.new_group(range(world.workers), backend)
+    return world.shm_group
 
 
 def _one_thread(collective: Callable[..., Any]) -> Callable[..., Any]:
@@ -409,7 +390,10 @@ class SharedMemoryGroup(dist.ProcessGroup):
         if is_read:
             write_back(tensor, whole)
 
-    def _combine_across(self, tensor: Tensor, operation: int) -> None:
+    def _combine_across(self, given: Tensor, operation: int) -> None:
+        # As within a machine: a sum of 16-bit floats may overflow where their mean does not.
+        is_short = given.dtype in (torch.float16, torch.bfloat16)
+        tensor = given.detach().float() if is_short else given
         here = SUM if operation == MEAN else operation
         self._run(REDUCE, tensor, [tensor], [tensor], here, root=0)
         if self.across:
@@ -420,6 +404,8 @@ class SharedMemoryGroup(dist.ProcessGroup):
                 rounding = "trunc" if tensor.dtype in INTEGERS else None
                 tensor.detach().div_(self.count, rounding_mode=rounding)
         self._run(BROADCAST, tensor, [tensor], [tensor], root=0)
+        if is_short:
+            given.detach().copy_(tensor)
 
     def _broadcast_across(self, tensor: Tensor, root: int) -> None:
         self._call(BROADCAST, description(tensor, 0, root))
@@ -430,7 +416,9 @@ class SharedMemoryGroup(dist.ProcessGroup):
         if self.across:
             options = dist.BroadcastOptions()
             options.rootRank = next(k for k, ranks in enumerate(self.machines) if root in ranks)
-            self._wait_for(self.across.broadcast, [tensor], options)
+            # As bytes: gloo does not know every dtype.
+            numbers = tensor.detach().view(-1).view(torch.uint8) if tensor.numel() else tensor
+            self._wait_for(self.across.broadcast, [numbers], options)
         if not is_here:
             self._run(BROADCAST, tensor, [tensor], [tensor], root=0)
 

@@ -171,7 +171,7 @@ class Supervisor:
         rank = self.pipes[pipe]
         try:
             self.reports[rank] = pipe.recv()
-        except EOFError:
+        except (EOFError, OSError):  # OSError: it was killed while it sent a long one
             del self.pipes[pipe]
 
     def _status(self, rank: int) -> int | None:
@@ -249,9 +249,9 @@ class Supervisor:
     def _complaints(self) -> list[Failure]:
         """Return the Failures of other nodes, which also wait for the complaints of their ranks."""
         complaints: list[Failure] = []
-        links = {link.connection: link for link in self.nodes.links}
+        links = {link.connection: link for link in self.nodes.links if not link.is_done}
         deadline = time.monotonic() + FROM_NODES
-        while links and time.monotonic() < deadline and len(complaints) < len(self.nodes.links):
+        while links and time.monotonic() < deadline:
             for source in connection.wait(list(links), max(0.0, deadline - time.monotonic())):
                 try:
                     message, value = links[source].receive()
@@ -261,6 +261,8 @@ class Supervisor:
                     continue
                 if message == "failed":
                     complaints.append(value)
+                if message in ("failed", "done"):  # its last message
+                    del links[source]
         return complaints
 
     def _judge(self) -> None:

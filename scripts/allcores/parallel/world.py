@@ -46,6 +46,7 @@ class World:
         exchange: where the workers of this node meet; a server has none.
         pause: when the workers have to save.
         worker_group: torch's process group of the workers.
+        shm_group: the same by the backend `shm`, once it was asked for.
         across_group: process group of the workers with the same rank on their nodes.
     """
 
@@ -61,6 +62,7 @@ class World:
     exchange: Exchange = None  # type: ignore[assignment]
     pause: Pause = None  # type: ignore[assignment]
     worker_group: Any = None
+    shm_group: Any = None
     across_group: Any = None
 
     @property

@@ -125,6 +125,12 @@ class AsyncParameterServer(ServedStrategy):
         counts = sum(self.ask(server, REPORT) for server in self.servers)
         return {"pushed": self.pushed_by_all * len(self.servers), "staleness": as_list(counts)}
 
+    def restore(self, state: dict[str, Any]) -> None:
+        super().restore(state)
+        # At the end of an epoch all have pulled; in the middle of one, restore_worker() follows.
+        for version, server in zip(self.versions, state["servers"], strict=True):
+            version.copy_(server["version"])
+
     def state_of_worker(self) -> dict[str, Any]:
         state = {name: getattr(self, name) for name in WORKER_STATE}
         return super().state_of_worker() | state | {"weights": self.flat.weights}

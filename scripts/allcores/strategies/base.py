@@ -149,6 +149,7 @@ class Strategy:
 
         The statistics of torch's normalization layers are averaged over the workers: each has seen
         its own shards only. Other buffers become those of rank 0: a sum of masks may overflow.
+        Those that are not saved, such as caches, may differ, also in shape.
         """
         averaged = {
             buffer
@@ -157,7 +158,13 @@ class Strategy:
             for buffer in part.buffers(recurse=False)
             if buffer.is_floating_point()
         }
-        buffers = list(self.module.buffers())
+        saved = {
+            buffer: None  # in order
+            for part in self.module.modules()
+            for name, buffer in part.named_buffers(recurse=False)
+            if name not in part._non_persistent_buffers_set
+        }
+        buffers = list(saved)
         self.world.average(buffer for buffer in buffers if buffer in averaged)
         if others := [buffer for buffer in buffers if buffer not in averaged]:
             for buffer, first in zip(others, self.world.broadcast(others), strict=True):

@@ -17,6 +17,7 @@ Li et al. 2020, "PyTorch Distributed: Experiences on Accelerating Data Parallel 
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 
 
 ALLOWED = {"backend": ("gloo", "shm"), "bucket_mb": 1, "hook": ("none", "fp16", "bf16")}
+
+
+# What a module calls beside its forward().
+HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
 
 class DDP(Strategy):
@@ -90,6 +95,8 @@ class DDP(Strategy):
         order as one that never stopped, so both begin with the final buckets.
         """
         own = vars(self.module).get("forward")
+        hooks = {name: vars(self.module)[name] for name in HOOKS}
+        vars(self.module).update({name: OrderedDict() for name in HOOKS})
         self.module.forward = lambda: sum(
             0 * parameter.sum().real
             for parameter in self.module.parameters()
@@ -99,6 +106,7 @@ class DDP(Strategy):
         with self.model.no_sync():  # type: ignore[operator]
             self.model()  # rearranges them, for which the workers wait for each other
         del self.module.forward
+        vars(self.module).update(hooks)
         if own:
             self.module.forward = own
         self.clear()

@@ -264,9 +264,13 @@ def on_two_machines(rank):
             dist.all_reduce(theirs, getattr(dist.ReduceOp, operation), group=gloo)
         assert torch.equal(ours, theirs), (length, operation)
     for root in range(3):
-        value = torch.full((300_000,), float(rank))
-        dist.broadcast(value, root, group=group)
-        assert (value == root).all()
+        for dtype in (torch.float32, torch.int16, torch.float8_e4m3fn):
+            value = torch.full((300_000,), float(rank)).to(dtype)
+            dist.broadcast(value, root, group=group)
+            assert (value.float() == root).all()
+    half = torch.tensor([40_000.0], dtype=torch.float16)
+    dist.all_reduce(half, dist.ReduceOp.AVG, group=group)
+    assert half == 40_000, "the sum is no float16"
     output = torch.zeros(2)
     dist.reduce_scatter_tensor(output, torch.arange(6.0) + rank, group=group)
     assert output.tolist() == [3 * (2 * rank + k) + 3 for k in (0, 1)]

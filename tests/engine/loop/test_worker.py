@@ -10,7 +10,8 @@ import weakref
 import pytest
 import torch
 from conftest import ENVIRONMENT, ROOT
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, TensorDataset
+from torch.utils.data.distributed import DistributedSampler
 
 import allcores
 from allcores.strategies.base import Strategy
@@ -357,6 +358,12 @@ class Lazy(Strategy):
         super().step(lr)
 
 
+def divided():
+    """A DataLoader whose batches are divided, as of a program for DDP."""
+    sampler = DistributedSampler(INPUTS, num_replicas=2, rank=0)
+    return DataLoader(INPUTS, batch_sampler=BatchSampler(sampler, 4, drop_last=False))
+
+
 def test_a_strategy_may_be_a_class_of_ones_own():
     first, second = allcores.run(train, plain, Lazy, workers=2)
     assert all(torch.equal(first[name], second[name]) for name in first)
@@ -374,6 +381,7 @@ def test_a_strategy_may_be_a_class_of_ones_own():
         ({"batch_size": None}, "expected a batch_size of 1 or more; found None"),
         ({"batch_size": 0}, "expected a batch_size of 1 or more; found 0"),
         ({"data": loader()}, "expected no batch_size"),
+        ({"data": divided(), "batch_size": None}, "expected no DistributedSampler"),
         ({"data": {"x": 1}}, "expected a tensor or array, .* found dict"),
         ({"data": (INPUTS, TARGETS[1:])}, "expected arrays of one length; found 52, 53"),
         ({"make_optimizer": lambda p: torch.optim.SGD([{"params": [q]} for q in p], 1)}, "group"),

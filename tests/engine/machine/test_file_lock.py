@@ -10,6 +10,7 @@ import pytest
 from conftest import RUN
 
 from allcores import files
+from allcores.machine import lifetime
 from allcores_study.training.checkpoints import Checkpoints
 
 
@@ -70,3 +71,16 @@ def test_a_run_is_trained_once_without_flock(laboratory, monkeypatch):
         pytest.raises(ValueError, match="another process trains the same run"),
     ):
         laboratory.trained(RUN)
+
+
+def test_what_was_begun_to_be_written_goes_whatever_happens(tmp_path):
+    """torch.save() reports a full disk by a RuntimeError."""
+    with pytest.raises(RuntimeError), files.whole(tmp_path / "model.pt") as part:
+        part.write_text("half")
+        raise RuntimeError("PytorchStreamWriter failed writing file")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_signal_without_a_name_is_told_by_its_number():
+    assert lifetime.how_it_ended(-signal.SIGKILL).startswith("was killed by SIGKILL; the system")
+    assert lifetime.how_it_ended(-35) == "was killed by signal 35"

@@ -312,6 +312,12 @@ def test_core_budget(monkeypatch, tmp_path):
     limited(12, "cpu/cpu.cfs_quota_us", "-1\n")
     limited(12, "cpu/cpu.cfs_period_us", "100000\n")
     limited(8, "cpu/cpu.cfs_quota_us", "800000\n")
+    limited(8, "membership", "4:cpu,cpuacct:/user.slice/job\n")
+    limited(8, "cpu/user.slice/job/cpu.cfs_period_us", "100000\n")
+    limited(8, "cpu/user.slice/job/cpu.cfs_quota_us", "-1\n")
+    limited(8, "cpu/user.slice/cpu.cfs_period_us", "100000\n")
+    limited(5, "cpu/user.slice/cpu.cfs_quota_us", "500000\n")
+    limited(8, "cpu/user.slice/cpu.cfs_quota_us", "-1\n")
     monkeypatch.setenv("SLURM_CPUS_PER_TASK", "4")  # sbatch -n 2: a script has all tasks' cores
     limited(8)
     monkeypatch.setenv("SLURM_STEP_ID", "0")

@@ -270,7 +270,7 @@ def test_a_launcher_that_is_gone_before_all_have_come_is_named(tmp_path):
         met.collect("of all")
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[]", "12", "null", '{"addresses": ["a"]}', "\xff"])
+@pytest.mark.parametrize("content", ["", "{}", "[]", "\xff"])
 def test_a_file_that_is_none_is_waited_for(tmp_path, content):
     (tmp_path / "file").write_bytes(content.encode("latin-1"))
     with pytest.raises(TimeoutError, match="did not find node 0"):

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import re
 import signal
+import struct
 
 import pytest
 from conftest import MOBILENET, RUN, same_weights, using
@@ -63,13 +64,28 @@ def assert_same(one, other):
     assert same_weights(weights, expected_weights)
 
 
-@pytest.mark.parametrize("strategy", ["serial", "rarely"])
-def test_dropout_and_what_was_not_pulled_go_on_where_they_were(laboratory, monkeypatch, strategy):
-    alexnet = Entry("alexnet", "alexnet", {"width": 0.05})
-    run = using((ALL | {"rarely": RARELY})[strategy], 1, model=alexnet, batch_size=9, epochs=3)
+DROPOUT = Entry("alexnet", "alexnet", {"width": 0.05})
+OTHERS = Entry("drawing", "drawing:Net", {})  # draws from numpy and from Python
+
+
+@pytest.mark.parametrize(
+    ("strategy", "model"), [("serial", DROPOUT), ("rarely", DROPOUT), ("serial", OTHERS)]
+)
+def test_what_is_drawn_and_what_was_not_pulled_go_on_where_they_were(
+    laboratory, monkeypatch, strategy, model
+):
+    run = using((ALL | {"rarely": RARELY})[strategy], 1, model=model, batch_size=9, epochs=3)
     expected = laboratory.trained(run, "whole")
     stop(monkeypatch, laboratory, run, signal.SIGTERM, at=(0, 9), others_wait=True)
     assert_same(laboratory.trained(run, "interrupted"), expected)
+
+
+def test_staleness_is_right_after_a_pause_between_epochs(laboratory, monkeypatch):
+    run = using(ALL["async_parameter_server"], 1, epochs=3)
+    stop(monkeypatch, laboratory, run, signal.SIGTERM, at=(0, 6), others_wait=True)
+    metrics, _ = laboratory.trained(run, "interrupted")
+    assert metrics["resumed"] == 1
+    assert [epoch["staleness"] for epoch in metrics["epochs"]] == [[6]] * 3
 
 
 @pytest.mark.parametrize("name", ["hogwild", "async_parameter_server"])
@@ -106,3 +122,29 @@ def test_the_next_pause_begins_when_the_last_is_over_on_every_node():
     assert not theirs.poll(), "node 1 is still in the last one"
     say("pause over")
     assert at_node_1.receive() == ("pause", None)
+
+
+@pytest.mark.parametrize("says_done", [False, True])
+def test_a_node_that_has_ended_well_is_not_the_cause_of_a_failure(says_done):
+    ours, theirs = multiprocessing.Pipe()
+    link = Link(ours, 1, "n2")
+    supervisor = Supervisor({}, str, [], Pause(1), Nodes(2, 0, [link], "127.0.0.1"), math.inf)
+    if says_done:
+        Link(theirs, 0, "n1").send("done", None)
+    theirs.close()
+    assert len(supervisor._complaints()) == (0 if says_done else 1)
+    link.is_done = True
+    assert supervisor._complaints() == []
+    os.close(supervisor.woken)
+
+
+def test_a_report_that_ends_in_its_middle_is_none():
+    """As of a rank that is killed while it sends large results."""
+    reader, writer = multiprocessing.Pipe(duplex=False)
+    os.write(writer.fileno(), struct.pack("!i", 1000) + b"x" * 10)
+    writer.close()
+    supervisor = Supervisor({}, str, [], Pause(1), Nodes(1, 0, [], ""), math.inf)
+    supervisor.pipes = {reader: 0}
+    supervisor._read(reader)
+    assert (supervisor.pipes, supervisor.reports) == ({}, {})
+    os.close(supervisor.woken)
