@@ -68,6 +68,19 @@ def seed_all(seed: int) -> None:
     random.seed(seed)
 
 
+def random_state() -> tuple[Any, ...]:
+    """Return the states of the generators that seed_all() seeds, without arrays of numpy."""
+    name, numbers, *rest = np.random.get_state(legacy=True)
+    return torch.get_rng_state(), (name, list(map(int, numbers)), *rest), random.getstate()
+
+
+def restore_random_state(state: tuple[Any, ...]) -> None:
+    of_torch, of_numpy, of_python = state
+    torch.set_rng_state(of_torch)
+    np.random.set_state(of_numpy)
+    random.setstate(of_python)
+
+
 class Batches:
     """Scaled float batches of samples, augmented for training.
 

@@ -21,8 +21,8 @@ def lenet(
         width: multiplies the numbers of channels and hidden units.
     """
     c1, c2, h1, h2 = (max(1, round(width * n)) for n in (6, 16, 120, 84))
-    # Images below 14 pixels would shrink to nothing; images of 32 pixels become 5 x 5.
-    small = min(image_size) < 14
+    # Images below 16 pixels would shrink to nothing; images of 32 pixels become 5 x 5.
+    small = min(image_size) < 16
     padding = 2 if small else 0
     fit = nn.Identity() if image_size == (32, 32) else nn.AdaptiveAvgPool2d(5)
     return nn.Sequential(

@@ -74,7 +74,11 @@ def orders(
     Returns:
         (positions in the dataset, (K, steps, width) int64; which of the places hold samples, bool)
     """
-    positions = np.zeros((len(prepared_runs), steps, width), np.int64)
+    # Places without a sample compute one of the network's own: one that it must not see, or that is
+    # not finite, would matter even where its loss does not count.
+    positions = np.stack(
+        [np.full((steps, width), prepared.samples[0], np.int64) for prepared in prepared_runs]
+    )
     present = np.zeros((len(prepared_runs), steps, width), bool)
     for k, (prepared, epoch) in enumerate(zip(prepared_runs, epochs, strict=True)):
         if epoch is None:
@@ -84,9 +88,8 @@ def orders(
         order = np.random.default_rng([prepared.run.seed, ORDER, epoch]).permutation(
             prepared.samples
         )
-        order.resize(steps * size, refcheck=False)  # with zeros, where there are no samples left
-        positions[k, :, :size] = order.reshape(steps, size)
         present[k, :, :size] = np.arange(steps * size).reshape(steps, size) < count
+        positions[k][present[k]] = order
     return torch.from_numpy(positions), torch.from_numpy(present)
 
 

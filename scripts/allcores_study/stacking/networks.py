@@ -51,7 +51,7 @@ def problem(model: nn.Module, shape: tuple[int, ...]) -> str | None:
     """
     if type(model) is not nn.Sequential:
         return f"its network is a {type(model).__name__}, not a plain torch.nn.Sequential"
-    for name, layer in model.named_children():
+    for name, layer in _layers(model):
         if type(layer) is nn.Flatten and (layer.start_dim, layer.end_dim) == (1, -1):
             shape = (math.prod(shape),)
         elif type(layer) is nn.Linear and shape == (layer.in_features,):
@@ -64,10 +64,17 @@ def problem(model: nn.Module, shape: tuple[int, ...]) -> str | None:
     places = {value.untyped_storage().data_ptr() for value in parameters if value.numel()}
     if len(places) < sum(value.numel() > 0 for value in parameters):
         return "it shares weights"
+    if any(True for part in (*model.parameters(recurse=False), *model.buffers())):
+        return "it has weights or buffers besides those of its layers"
     parts = (*model.modules(), *parameters)
     if any(getattr(part, name, None) for part in parts for name in HOOKS):
         return "it has hooks"
     return None
+
+
+def _layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Return (name, layer) for each layer in order; named_children() omits repeated ones."""
+    return list(model._modules.items())  # type: ignore[arg-type]
 
 
 class Stack:
@@ -82,7 +89,7 @@ class Stack:
     """
 
     def __init__(self, models: Sequence[nn.Module]) -> None:
-        self.layers = list(models[0].named_children())
+        self.layers = _layers(models[0])
         named = [dict(model.named_parameters()) for model in models]
         self.shapes = {name: value.shape for name, value in named[0].items()}
         length = sum(padded(_places(shape)) for shape in self.shapes.values())

@@ -266,8 +266,10 @@ def _train(members: list[Member], before: costs.Session) -> costs.Session:
             lambda k, epochs, ship: members[k].after_epoch(epochs, ship),
         )
         began = time.perf_counter()
-        for k, (epochs, diverged) in enumerate(ends):
-            ends[k] = epochs, diverged or members[k].score(epochs)
+        for k, (member, (epochs, diverged)) in enumerate(zip(members, ends, strict=True)):
+            if diverged:
+                member.measures = {}
+            ends[k] = epochs, diverged or member.score(epochs)
         evaluation_seconds = (time.perf_counter() - began) / count
         watch.finish()
     (spent,) = watch.sessions
@@ -276,18 +278,15 @@ def _train(members: list[Member], before: costs.Session) -> costs.Session:
     for k, (member, (epochs, diverged)) in enumerate(zip(members, ends, strict=True)):
         checkpoint = {"epochs": epochs, "start_up_seconds": start_up, "threads": 1}
         checkpoint["parameters"] = _weights(member.network)
-        measures, costs_of_run = (
-            {} if diverged else member.measures,
-            [_slice(whole, sum(shares[:k]), shares[k])],
-        )
+        costs_of_run = [_slice(whole, sum(shares[:k]), shares[k])]
         predictions = None if diverged else member.predictions
         outcome = Outcome(
-            *(measures, diverged, evaluation_seconds, checkpoint, costs_of_run, predictions),
+            *(member.measures, diverged, evaluation_seconds, checkpoint, costs_of_run, predictions),
             stacked=True,
         )
         record = member.write(outcome)
         if diverged:
-            print(f"diverged: {diverged}", flush=True)
+            print(f"{member.prepared.run.path}: diverged: {diverged}", flush=True)
         else:
             print(
                 f"{member.prepared.run.path}: {member.prepared.dataset.task.in_words(record)} on "

@@ -61,10 +61,10 @@ class Regression(Task):
         return np.asarray(targets, np.float64)
 
     def scaling(self, targets: np.ndarray) -> tuple[float | np.ndarray, float | np.ndarray]:
-        if self.outputs == 1:
-            return float(targets.mean()), float(targets.std()) or 1.0
-        spread = targets.std(axis=0)
-        return targets.mean(axis=0), np.where(spread > 0, spread, 1.0)
+        # The standard deviation of equal numbers may be a rounding error.
+        spread = np.where(np.ptp(targets, axis=0) > 0, targets.std(axis=0), 1.0)
+        centre = targets.mean(axis=0)
+        return (float(centre), float(spread)) if self.outputs == 1 else (centre, spread)
 
     def scaled(self, targets: np.ndarray, scaling: Any) -> np.ndarray:
         return ((targets - scaling.centre) / scaling.spread).astype(np.float32)

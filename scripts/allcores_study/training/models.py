@@ -83,7 +83,10 @@ def build(
             # A view: optimizers and vectors of all weights would write into the larger tensor.
             parameter.data = parameter.detach().clone(memory_format=torch.contiguous_format)
     # Convolutions compute in the format of their weights, whatever the format of the images.
-    return model.to(memory_format=MEMORY_FORMATS[run.memory_format])  # type: ignore[call-overload]
+    memory_format = MEMORY_FORMATS[run.memory_format]
+    if memory_format == torch.channels_last and len(shape) == 4:  # volumes
+        memory_format = torch.channels_last_3d
+    return model.to(memory_format=memory_format)  # type: ignore[call-overload]
 
 
 def supplied(

@@ -80,13 +80,18 @@ def _begin_late(optimizer: torch.optim.Optimizer, *_: Any) -> None:
 
 
 def _but_counts(rule: Callable[..., None]) -> Callable[..., None]:
-    """Return a rule of torch's for averages that copies integers, such as batch norm's counts."""
+    """Return a rule of torch's for averages that copies what has no average.
+
+    These are integers, such as batch norm's counts, and infinities, such as a mask's.
+    """
 
     def average(
         averaged: list[torch.Tensor], current: list[torch.Tensor], count: torch.Tensor | int
     ) -> None:
         if averaged[0].dtype.is_floating_point or averaged[0].dtype.is_complex:
             rule(averaged, current, count)
+            for mine, now in zip(averaged, current, strict=True):
+                mine.copy_(torch.where(now.isfinite(), mine, now))
         else:
             torch._foreach_copy_(averaged, current)
 

@@ -89,6 +89,8 @@ def scores(
     """
     if columns is None:
         return dict.fromkeys(names)
+    # Masks in a row for each sample, as in predictions.parquet.
+    true = true.reshape(columns["predicted"].shape)
     arguments = true, columns["predicted"], tasks.probabilities(columns)
     return {name: _finite(registry.metric(name).load()(*arguments)) for name in names}
 

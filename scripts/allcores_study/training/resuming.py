@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from allcores_study.data.batches import random_state, restore_random_state
 from allcores_study.training.evaluation import is_over
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class Saver:
         middle, self.middle = self.middle, None
         state = middle["workers"][self.world.rank]
         self.strategy.restore_worker(state["strategy"])
-        torch.set_rng_state(state["random"])
+        restore_random_state(state["random"])
         self.world.clock.seconds.update(state["seconds"])
         self.sent = -middle["sent"]
         return middle["step"], middle["lr"], state["total_loss"]
@@ -99,7 +100,7 @@ class Saver:
         self.world.clock.stop()
         state = {
             "strategy": self.strategy.state_of_worker(),
-            "random": torch.get_rng_state(),
+            "random": random_state(),
             "total_loss": total_loss,
             "seconds": dict(self.world.clock.seconds),
         }

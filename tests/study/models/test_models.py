@@ -47,6 +47,20 @@ def test_any_channels_size_and_classes(name, channels, image_size, classes):
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
+@pytest.mark.parametrize("name", FOR_CLASSES)
+def test_small_images_do_not_shrink_to_nothing(name):
+    for size in (1, 2, 3, 5, 7, 11, 13, 14, 15, 16, 17, 23, 31):
+        model = build(name, 1, (size, size + 1), 3, **narrow(name)).eval()
+        assert model(torch.randn(2, 1, size, size + 1)).shape == (2, 3), size
+
+
+@pytest.mark.parametrize("memory_format", ["contiguous", "channels_last"])
+def test_volumes_have_every_memory_format(memory_format):
+    run = vary(model=Entry("convnet", "convnet", {}), memory_format=memory_format)
+    model = models.build(run, (1, 4, 5, 6), 3)
+    assert model(torch.randn(2, 1, 4, 5, 6)).shape == (2, 3)
+
+
 @pytest.mark.parametrize("name", [name for name in FOR_CLASSES if narrow(name)])
 def test_width_multiplies(name):
     sizes = [count(build(name, 3, (32, 32), 10, width=width)) for width in (0.25, 0.5)]

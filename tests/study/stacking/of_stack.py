@@ -62,3 +62,20 @@ def drawn(shape, classes):
     weights = np.random.default_rng(np.random.randint(1000)).normal(size=model[1].weight.shape)
     model[1].weight.data.copy_(torch.from_numpy(weights))
     return model
+
+
+def twice(shape, classes):
+    activation = nn.ReLU()
+    return _layers(shape, classes, activation, nn.Linear(10, 10), activation)
+
+
+def with_buffer(shape, classes):
+    model = _layers(shape, classes)
+    model.register_buffer("offset", torch.zeros(3))
+    return model
+
+
+def with_weight(shape, classes):
+    model = _layers(shape, classes)
+    model.register_parameter("temperature", nn.Parameter(torch.ones(1)))
+    return model

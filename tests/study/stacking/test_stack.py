@@ -12,7 +12,7 @@ from allcores.files import read_json
 from allcores.machine import costs
 from allcores_study.config.run import Conditions, Entry
 from allcores_study.records.run_files import METRICS
-from allcores_study.stacking import loop, networks
+from allcores_study.stacking import data, loop, networks
 from allcores_study.stacking import stacks as stacking
 from allcores_study.training import models
 from allcores_study.training.prepared import PreparedRun
@@ -77,6 +77,7 @@ CASES = {
     },
     "of a user": {"model": Entry("curved", "of_stack:curved", {})},
     "drawn by numpy": {"model": Entry("drawn", "of_stack:drawn", {})},
+    "an activation twice": {"model": Entry("twice", "of_stack:twice", {})},
     "a last batch of one": {"train_size": 49},
     "multistep": schedule("multistep", milestones=[0.4, 0.8], gamma=0.2),
     "constant with warm-up": schedule("constant", warm_up=0.5),
@@ -232,6 +233,24 @@ def test_a_network_that_diverges_takes_no_other_with_it(laboratory):
     assert good["loss"] == alone["loss"]
 
 
+def test_what_a_network_reached_before_its_last_update_broke_it_is_kept(laboratory):
+    broken = vary(PLAIN, batch_size=500, epochs=1, **options("SGD", lr=1e30))
+    lone, _ = laboratory.trained(broken)
+    ((stacked, _),), _ = stack(laboratory, [broken])
+    assert stacked["diverged"] == lone["diverged"] is not None
+    reached = [[epoch["accuracy"] for epoch in one["epochs"]] for one in (lone, stacked)]
+    assert reached[0] == reached[1] != [None]
+
+
+def test_places_without_a_sample_hold_one_to_train_on(laboratory):
+    """One that is held out may be infinite, which would reach the gradient even of a zero loss."""
+    request = request_of(laboratory, vary(PLAIN, train_size=5), "0")
+    ((member,),) = stacking.stacks_of([request])[0]
+    positions, present = data.orders([member.prepared], [0], 2, 32)
+    assert present.sum() == 5
+    assert set(positions.flatten().tolist()) == set(member.prepared.samples.tolist())
+
+
 def test_the_time_of_an_epoch_is_shared_by_the_networks_of_a_stack(laboratory, monkeypatch):
     monkeypatch.setattr(loop.Clock, "take", lambda self: {"compute": 8.0})
     results, _ = stack(laboratory, [vary(PLAIN, seed=seed) for seed in range(4)])
@@ -251,6 +270,8 @@ def test_the_time_of_an_epoch_is_shared_by_the_networks_of_a_stack(laboratory, m
         ({"model": Entry("c", "of_stack:hooked_gradient", {})}, "hooks"),
         ({"model": Entry("c", "of_stack:tied", {})}, "it shares"),
         ({"model": Entry("c", "of_stack:frozen", {})}, "not trained"),
+        ({"model": Entry("c", "of_stack:with_buffer", {})}, "buffers besides those of its layers"),
+        ({"model": Entry("c", "of_stack:with_weight", {})}, "weights or buffers besides"),
         ({"loss": Entry("l", "MSELoss", {"size_average": True}), "dataset": NUMBERS}, "size_aver"),
         (options("Adam", eps=0), "eps 0"),
         ({"model": Entry("mlp", "mlp", {"hidden": [3000]})}, "too large"),

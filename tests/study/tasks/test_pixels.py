@@ -23,7 +23,7 @@ from allcores_study.serving.predictor import Predictor
 from allcores_study.tasks import base as tasks
 from allcores_study.tasks._pixel_losses import DiceLoss, cross_entropy
 from allcores_study.tasks.base import WITHOUT_CLASS
-from allcores_study.training import models
+from allcores_study.training import models, results
 
 COUNT, SIZE = 24, 8
 RANDOM = np.random.default_rng(0)
@@ -342,18 +342,6 @@ def test_masks_that_were_edited_are_prepared_anew(tmp_path):
     assert preparation.made_of(entry) != before
 
 
-def test_a_run_that_diverges_is_recorded(tmp_path, laboratory):
-    fast = Entry("SGD", "SGD", {"lr": 1e30})
-    metrics, weights = laboratory.trained(run_on(tmp_path / "scenes", optimizer=fast))
-    assert metrics["diverged"]
-    assert weights == {}
-    assert len(predictions_of(laboratory)) == 0
-
-
-def predictions_of(laboratory):
-    return pd.read_parquet(laboratory.folder / "run" / "predictions.parquet")
-
-
 def test_what_cannot_be_meant_is_refused_or_noted(tmp_path):
     masks = np.where(MASKS, 255, 0).astype(np.uint8)
     options = folders(tmp_path, masks)
@@ -409,3 +397,22 @@ def test_a_loss_has_no_negative_parts(option):
     assert not list(loss.problems((), {option: 0.5}))
     ((place, problem),) = loss.problems((), {option: -1})
     assert place == (option,) and "found -1; expected a number from 0" in problem
+
+
+def test_where_no_pixel_has_a_class_nothing_is_measured():
+    empty, predicted = np.full((2, 3, 3), 255, np.uint8), np.zeros((2, 3, 3), np.uint8)
+    for name in ("mean_iou", "mean_dice", "pixel_accuracy"):
+        assert np.isnan(analysis_metrics.Metric.of(name).measure(empty, predicted, None))
+    columns = {"predicted": predicted.reshape(2, 9)}  # as a task makes them
+    assert results.scores(["mean_iou"], empty, columns) == {"mean_iou": None}
+
+
+def test_a_metric_of_ones_own_gets_masks_of_one_shape_in_inner_runs(tmp_path, monkeypatch):
+    (tmp_path / "share_of.py").write_text(
+        "def share(true, predicted, p): return (true == predicted).mean()"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    true, predicted = np.zeros((2, 3, 3), np.uint8), np.eye(2, 9, dtype=np.uint8)
+    assert results.scores(["share_of:share"], true, {"predicted": predicted}) == {
+        "share_of:share": 16 / 18
+    }

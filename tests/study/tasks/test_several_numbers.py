@@ -17,6 +17,7 @@ from allcores_study.config.run import Entry
 from allcores_study.datasets import npz, table
 from allcores_study.serving.model import Model
 from allcores_study.serving.predictor import Predictor
+from allcores_study.tasks import regression
 from allcores_study.training import models
 
 ROWS = 90
@@ -189,3 +190,10 @@ def test_means_over_units_lead_no_table():
         "rmse",
         "mae",
     ]
+
+
+def test_equal_numbers_are_not_scaled_by_their_rounding():
+    """The standard deviation of these is 1.4e-17."""
+    targets = np.stack([np.full(7, 0.1), np.arange(7.0)], axis=1)
+    assert regression.Regression(1).scaling(targets[:, 0])[1] == 1.0
+    assert list(regression.Regression(2).scaling(targets)[1]) == [1.0, 2.0]

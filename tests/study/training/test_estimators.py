@@ -71,6 +71,18 @@ def parts(laboratory):
     return held_out, np.setdiff1d(np.arange(count), held_out), frame
 
 
+def test_a_function_may_draw_the_numbers_with_which_it_builds(laboratory, monkeypatch):
+    (laboratory.folder / "drawn.py").write_text(
+        "import numpy as np\nfrom sklearn.ensemble import RandomForestClassifier\n\n"
+        "IS_ESTIMATOR = True\n\n\ndef forest():\n"
+        "    return RandomForestClassifier(3, random_state=np.random.randint(2**31))\n"
+    )
+    monkeypatch.syspath_prepend(laboratory.folder)
+    run = estimator_run(Entry("wine", "wine", {}), "drawn:forest")
+    (_, first), (_, second) = (laboratory.trained(run, name) for name in ("one", "two"))
+    assert same_weights(first, second)
+
+
 def test_classes_are_predicted_as_scikit_learn_does(laboratory):
     run = estimator_run(Entry("wine", "wine", {}), FOREST, n_estimators=20)
     found, _ = laboratory.trained(run)

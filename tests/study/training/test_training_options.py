@@ -186,3 +186,25 @@ def test_a_validation_part_keeps_groups_together_and_classes_in_proportion(part)
     rest, held = hold_back(Assignable(targets, groups), samples, part, seed=3)
     assert not set(groups[rest]) & set(groups[held])
     assert len(hold_back(Assignable(targets), samples, None, seed=3)[1]) == 0
+
+
+def test_of_infinite_numbers_of_a_mask_there_is_no_average(laboratory, monkeypatch):
+    (laboratory.folder / "masked.py").write_text("""
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.LazyLinear(classes))
+        self.register_buffer("mask", torch.full((4, 4), float("-inf")).triu(1))
+
+    def forward(self, images):
+        return self.layers(images) + self.mask.softmax(1).sum()
+""")
+    monkeypatch.syspath_prepend(laboratory.folder)
+    run = vary(model=Entry("masked", "masked:Net", {}), ema=0.9)
+    metrics, weights = laboratory.trained(run)
+    assert metrics["diverged"] is None
+    assert torch.isneginf(weights["mask"]).sum() == 6
