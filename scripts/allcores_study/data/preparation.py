@@ -97,6 +97,7 @@ def _facts(entry: Entry) -> Facts | None:
     if sum(file.stat().st_size for file in files) > LARGE:
         return None
     found = Facts.of(component.load()(None, **entry.options))
+    _refuse_changed(entry, of_dataset)
     _keep(found, of_dataset)
     return found
 

@@ -96,6 +96,8 @@ def read(
             column = cells[name]
             is_text = name in texts or (name in named and column.isin(NA_WORDS).any())
             found = None if is_text else _typed(column, missing)
+            if found is not None and name in named and _merges(column, found):
+                found = None
             if found is not None and numbers and found.dtype.kind in "iuf":
                 found = found.mask(found.isin(numbers))  # however they are written
             frame[name] = column.where(~column.isin(missing)) if found is None else found
@@ -134,12 +136,13 @@ def _cells(path: str | Path, header: bool) -> tuple[pd.DataFrame, bool, bool]:
     import pandas as pd
 
     names, first = _first_row(path), _first_row(path, 1)
-    if header and any(first[len(names) + 1 :]):
+    extra = first[len(names) :] if header else []
+    if any(extra) and len(extra) > 1:
         raise ValueError(f"its header has {len(names)} fields, the next row {len(first)}")
-    is_longer = header and len(first) == len(names) + 1
+    is_longer = any(extra)
     options: dict[str, Any] = {"header": 0} if header else {"header": None}
-    if is_longer and not first[-1]:
-        is_longer, options["index_col"] = False, False
+    if extra and not is_longer:
+        options["index_col"] = False
     cells = pd.read_csv(path, dtype=str, keep_default_na=False, **options).rename(columns=str)
     named = [place for place, name in enumerate(names) if name.strip()]
     nameless = named[0] if header and named else 0  # several, of an index with levels
@@ -169,6 +172,17 @@ def _typed(cells: pd.Series, missing: set[str]) -> pd.Series | None:
     return (found.astype(float) if found.dtype == "object" else found).reindex(cells.index)
 
 
+def _merges(cells: pd.Series, found: pd.Series) -> bool:
+    """Return whether different texts became one number: the sections 1.1 and 1.10, long ids.
+
+    Whole numbers may be written as 1 and 1.0.
+    """
+    if found.dtype.kind != "f":
+        return False
+    whole = (found % 1 == 0) & (found.abs() < 2**53)
+    return cells[found.notna() & ~whole].nunique() > found[~whole].nunique()
+
+
 def of_frame(
     frame: pd.DataFrame, missing_values: Iterable[Any] = (), verbatim: Iterable[str] = ()
 ) -> pd.DataFrame:
@@ -192,8 +206,15 @@ def _without_codes(column: pd.Series, missing_values: Iterable[Any]) -> pd.Serie
     import pandas as pd
 
     if pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column):
-        values = column.to_numpy(float, na_value=np.nan)
-        return column.mask(np.isin(values, numbers_in(missing_values)))
+        values, codes = (
+            column.to_numpy(float, na_value=np.nan),
+            np.array(numbers_in(missing_values)),
+        )
+        if pd.api.types.is_float_dtype(column):
+            short = values.astype(np.float32)
+            if ((short == values) | np.isnan(values)).all():  # a column of float32 rounds the codes
+                codes = np.concatenate([codes, codes.astype(np.float32)])
+        return column.mask(np.isin(values, codes))
     texts = set(map(str, missing_values))
     return column.mask(column.map(lambda value: str(value) in texts).astype(bool))
 

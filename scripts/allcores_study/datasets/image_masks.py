@@ -120,7 +120,8 @@ def _refuse_other_shape(image: Path, mask: Path) -> None:
     for file in (image, mask):
         try:
             with Image.open(file) as opened:
-                is_turned = opened.getexif().get(0x0112, 1) > 4  # Orientation
+                # Orientation, which Pillow takes into account in the size of a TIFF.
+                is_turned = opened.format != "TIFF" and opened.getexif().get(0x0112, 1) > 4
                 sizes.append(opened.size[::-1] if is_turned else opened.size)
         except Exception as error:  # damaged images raise many kinds of errors
             raise ValueError(f"{file}: {error}") from None

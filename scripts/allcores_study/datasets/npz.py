@@ -120,6 +120,11 @@ def _notes(file: _File) -> Iterator[str]:
             f"the inputs {shape} are signals of {shape[1]} channels; if they are images, write "
             "them as (N, 1, H, W): `inputs[:, None]`"
         )
+    if file.kind == "inputs" and len(shape) == 4 and shape[3] <= MOST_COLOURS < shape[1]:
+        yield (
+            f"the inputs {shape} are images of {shape[1]} channels; if the channels are last, "
+            "write `inputs.transpose(0, 3, 1, 2)`"
+        )
     if file.dtype == np.float32 and file.inputs_dtype.kind in "iu":
         yield (
             f"the inputs are whole numbers ({file.inputs_dtype}) and are scaled as measurements "
@@ -229,7 +234,7 @@ class _File:
             if self.are_tokens:
                 self.refuse_tokens(int(chunk.min()), int(chunk.max()), MOST_TOKENS)
             wide, chunk = chunk, chunk.astype(self.dtype)
-            if wide.ndim == 2 and wide.dtype.itemsize > chunk.dtype.itemsize:
+            if wide.ndim == 2 and not np.can_cast(wide.dtype, chunk.dtype, "safe"):
                 self._refuse_rounded(name, wide.astype(np.float64), chunk)
             if self.dtype == np.float32 and not np.isfinite(chunk).all():
                 place = np.argwhere(~np.isfinite(chunk))[0]

@@ -32,6 +32,7 @@ MOST_CATEGORIES, FEW_CATEGORIES = 1000, 20
 SHOWN = 5  # values in a message
 LONGEST = 60  # letters of a value in a message
 LARGEST = 1e100  # number in a column, whose square can be added up
+CHUNK = 1 << 22  # encoded values in memory at a time
 
 
 def load(
@@ -79,11 +80,16 @@ def load(
     columns = columns_of(path, features)
     if not columns:
         raise ValueError(f"{path}: no feature has a value in any row")
-    inputs = encoded(path, features, columns)
+    for column in columns:
+        if column["category"] is None:
+            numbers(path, features[column["name"]])
+    # Some rows at a time: texts of many different values would take many times the file's size.
+    rows = max(1, CHUNK // len(columns))
+    parts = (features.iloc[start : start + rows] for start in range(0, len(features), rows))
     numbers_to_predict = frame[[*map(str, np.ravel(target))]] if task == "regression" else None
     return Samples(
-        shape=inputs.shape,
-        chunks=[inputs],
+        shape=(len(features), len(columns)),
+        chunks=(encoded(path, part, columns) for part in parts),
         **answers,
         columns=columns,
         dtype=np.float64,

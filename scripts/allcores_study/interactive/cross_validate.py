@@ -142,15 +142,21 @@ def compare_strategies(
     """
     workers = [workers] if isinstance(workers, int) else workers
     if strategies is None:
-        strategies = _fitting(max(workers), keys.get("cores", "all"))
+        strategies = _fitting(
+            max(workers), None if keys.get("profile") else keys.get("cores", "all")
+        )
     usual = {"folds": 2, "exclusive": True}
     keys = usual | {"strategies": strategies, "workers": list(workers)} | keys
     return cross_validate(data, {"model": model}, name=name, **keys)
 
 
-def _fitting(workers: int, available: int | str) -> list[str]:
-    """Return the built-in strategies that need no device and no more than the available cores."""
-    count = cores.allowed() if available == "all" else int(available)
+def _fitting(workers: int, available: int | str | None) -> list[str]:
+    """Return the built-in strategies that need no device and no more than the available cores.
+
+    Args:
+        available: number of cores, or "all"; None: not known, as those of a cluster.
+    """
+    count = cores.allowed() if available == "all" else float(available or "inf")
     if workers > count:
         raise ValueError(f"workers: found {workers}; this call has {count} cores")
     fitting, left_out = [], []

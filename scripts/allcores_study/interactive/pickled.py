@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from allcores.files import sha256_of
+from allcores_study import programs
 
 IS_ESTIMATOR = True
 FUNCTION = f"{__name__}:estimator"
@@ -27,6 +28,9 @@ def estimator(file: str, sha256: str, n_jobs: int = 1, random_state: int | None 
         raise ValueError(f"{file} was changed since it was written from Python")
     found = pickle.loads(content)
     parameters = found.get_params()
+    # Their packages' versions belong to the run, as those of packages that a user's module imports.
+    modules = [type(part).__module__ for part in (found, *parameters.values())]
+    programs.brought.update(module.partition(".")[0] for module in modules)
     random = {name: random_state for name in parameters if name.endswith("random_state")}
     parts = [name.split("__")[:-1] for name in parameters if name.split("__")[-1] == "n_jobs"]
     outermost = [one for one in parts if not any(one[: len(p)] == p != one for p in parts)]

@@ -157,7 +157,9 @@ class Result:
 
         return Model.of(self._file(""), label)
 
-    def fit(self, label: str | None = None, cores: int | str = "all") -> Model:
+    def fit(
+        self, label: str | None = None, cores: int | str = "all", profile: str | None = None
+    ) -> Model:
         """Train each model once on all samples, as `final=True` does, and return one; see model().
 
         Hyperparameters are chosen as in each fold. Later calls of the study keep these models up to
@@ -176,7 +178,7 @@ class Result:
         study["final"] = True
         with workflow.alone(file):
             workflow.write(file, config)
-            workflow.run(file, cores, study["datasets"][0])
+            workflow.run(file, cores, study["datasets"][0], profile)
         self._made = self._read_made()
         return self.model(label)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -144,9 +145,11 @@ def plain(place: str, value: Any) -> Any:
         entry = {key: plain(f"{place}.{key}", child) for key, child in value.items()}
         return entry | entry.pop("name") if isinstance(entry.get("name"), dict) else entry
     if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0):
-        return value.item()
+        return plain(place, value.item())
     if isinstance(value, LISTS):
         return [plain(f"{place}[{number}]", child) for number, child in enumerate(value)]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{place}: found {value}; expected a finite number")
     if value is None or isinstance(value, str | bool | int | float):
         return value
     if inspect.isclass(value) or inspect.isfunction(value):

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -122,7 +123,7 @@ def run(file: Path, wanted_cores: int | str, data: str, profile: str | None = No
     with contextlib.ExitStack() as ends:
         if not profile and warm_start.THERE not in os.environ:
             # It imports while snakemake starts, whose jobs it runs.
-            place = Path(f".snakemake/warm_process_{os.getpid()}_{file.stem}").absolute()
+            place = Path(f"{warm_start.folder()}_{file.stem}")
             log = f"{results_of(file).path}/logs/warm_process.log"
             ends.callback(warm_start.start(log, place=place, environment=environment))
             environment |= {warm_start.THERE: str(place)}
@@ -196,7 +197,8 @@ def command() -> str:
     if programs.INSTALLED.is_dir():
         return "allcores run"
     program = Path(sys.executable).with_name("snakemake")
-    return f"{program} -s {programs.PROJECT}/workflow/Snakefile --cores all"
+    snakefile = programs.PROJECT / "workflow" / "Snakefile"
+    return shlex.join([str(program), "-s", str(snakefile), "--cores", "all"])
 
 
 def results_of(file: Path) -> ResultsFolder:

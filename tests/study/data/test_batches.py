@@ -12,12 +12,6 @@ from allcores_study.data.batches import Batches, dropout_seed
 INDICES = np.arange(100, 153)  # 53 of them
 
 
-def test_a_worker_without_samples_takes_part_with_weight_zero():
-    last = [list(shards(INDICES, 10, rank, 5))[-1] for rank in range(5)]
-    assert [shard.weight for shard in last] == [5 / 3, 5 / 3, 5 / 3, 0, 0]
-    assert all(len(shard.samples) == 1 for shard in last)
-
-
 def test_order_depends_on_seed_and_epoch_alone():
     def order(seed, epoch):
         return [list(shard.samples) for shard in shards(shuffled(INDICES, seed, epoch), 10, 0, 1)]

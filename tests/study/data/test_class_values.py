@@ -103,7 +103,7 @@ def test_categories_with_gaps_are_what_a_new_frame_has(tmp_path):
     assert [column["category"] for column in samples.columns] == ["3", "4"]
     assert samples.notes == []
     new = _table_files.with_texts(_table_files.of_frame(frame))
-    assert (table.encoded("new", new, samples.columns) == samples.chunks[0]).all()
+    assert (table.encoded("new", new, samples.columns) == next(iter(samples.chunks))).all()
 
 
 @pytest.mark.parametrize("dtype", ["double[pyarrow]", "int64[pyarrow]", "Int64", "Float64"])
@@ -113,7 +113,7 @@ def test_numbers_of_any_dtype_are_numbers(tmp_path, dtype):
     frame.to_parquet(tmp_path / "mine.parquet")
     reading = {"missing": "mean", "missing_values": [-9]}
     samples = table.load(None, path=str(tmp_path / "mine.parquet"), target="y", **reading)
-    assert np.isnan(samples.chunks[0][:, 0]).sum() == 5
+    assert np.isnan(next(iter(samples.chunks))[:, 0]).sum() == 5
 
 
 def test_codes_of_missing_numbers_are_no_truth_values(tmp_path):
@@ -126,7 +126,7 @@ def test_codes_of_missing_numbers_are_no_truth_values(tmp_path):
             None, path=path, target="d", drop=["y"], missing_values=[0, 1], missing="mean"
         )
         assert samples.names == ["False", "True"]
-        assert np.isnan(samples.chunks[0][:, 0]).sum() == 8
+        assert np.isnan(next(iter(samples.chunks))[:, 0]).sum() == 8
 
 
 @pytest.mark.parametrize("values", [[date(2026, 1, 1), date(2026, 1, 2)], [b"a", b"b"]])
@@ -167,9 +167,10 @@ def test_intervals_are_categories_and_sparse_columns_are_numbers(tmp_path):
     entry, _ = data_files.entry(tmp_path / "mine.yaml", frame, "y", None, 2, {})
     samples = table.load(None, path=str(tmp_path / entry["path"]), target="y")
     assert [column["category"] for column in samples.columns] == ["(0, 40]", "(40, 99]", None]
-    assert samples.chunks[0].T.tolist() == [(age <= 40).tolist(), (age > 40).tolist(), marks]
+    (inputs,) = samples.chunks
+    assert inputs.T.tolist() == [(age <= 40).tolist(), (age > 40).tolist(), marks]
     new = _table_files.with_texts(_table_files.of_frame(frame))
-    assert (table.encoded("new", new, samples.columns) == samples.chunks[0]).all()
+    assert (table.encoded("new", new, samples.columns) == inputs).all()
 
 
 def test_missing_values_are_missing_however_a_frame_writes_them(tmp_path):
@@ -181,7 +182,7 @@ def test_missing_values_are_missing_however_a_frame_writes_them(tmp_path):
         path = str(tmp_path / entry["path"])
         samples = table.load(None, path=path, target="y", missing="mean", missing_values=codes)
         assert [column["category"] for column in samples.columns] == ["b", None]
-        assert np.isnan(samples.chunks[0][::2, 1]).all()
+        assert np.isnan(next(iter(samples.chunks))[::2, 1]).all()
 
 
 def test_copies_are_noted_unless_groups_keep_them_together(tmp_path):

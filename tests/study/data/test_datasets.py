@@ -226,6 +226,10 @@ NUMBERS = {"inputs": ROWS, "targets": np.arange(6.0)}
         (NUMBERS | {"targets": np.full(6, np.inf)}, r"targets: \[0\] is inf"),
         (NUMBERS | {"inputs": ROWS + 1.7e9}, r"inputs\[:, 0\] are numbers .* hardly tell apart"),
         (
+            NUMBERS | {"inputs": (9 * ROWS + 1.7e9).astype(np.int32)},
+            r"inputs\[:, 0\] are numbers .* hardly tell apart",
+        ),
+        (
             NUMBERS | {"test_inputs": ROWS, "test_targets": np.ones((6, 2))},
             r"test_targets: found float64 \(6, 2\), from 1 to 1, unlike targets",
         ),

@@ -158,7 +158,8 @@ def test_leave_one_hospital_out_of_a_strangers_table():
 
 
 def problems(tmp_path, study, **options):
-    config = {"datasets": {"it": {"name": "table", "target": "y"} | options}, "models": {}}
+    config = {"datasets": {"it": {"name": "table", "target": "y"} | options}}
+    config["models"] = {"net": {"name": "mlp", "validation": 0.5}}
     study = {"datasets": ["it"], "models": [], "train_sizes": ["all"], "seeds": [0]} | study
     study |= {"strategies": ["serial"]}
     config["studies"] = {"first": study}
@@ -173,7 +174,46 @@ def test_all_that_is_wrong_with_a_table_is_told_at_once(tmp_path):
     options = {"path": str(tmp_path / "mine.csv"), "missing": "mean"}
     said = problems(tmp_path, {"folds": 5, "select": 3}, **options)
     assert any("the smallest class of 'it', rare, has 2 samples" in text for text in said)
-    assert any("leaves 1 sample to train on" in text for text in said)
+    assert any("leaves 1 sample of the smallest class to train on" in text for text in said)
+
+
+@pytest.mark.parametrize(
+    ("columns", "study", "told"),
+    [
+        (
+            {"groups": "g"},
+            {"folds": 3, "select": 3},
+            "leaves 2 groups to train on; expected at most 2",
+        ),
+        ({"groups": "g"}, {"folds": 3, "select": 2}, None),
+        ({"groups": "g"}, {"folds": 2, "models": ["net"]}, "leaves 1 group to train on; holding"),
+        ({"groups": "g"}, {"folds": 3, "models": ["net"]}, None),
+        (
+            {"time": "t"},
+            {"folds": 5, "select": 2},
+            "leaves 2 different times to train on; expected at most 1",
+        ),
+        ({"time": "t"}, {"folds": 3, "select": 2}, None),
+        (
+            {"time": "t"},
+            {"folds": 11, "models": ["net"]},
+            "leaves 1 different time to train on; hold",
+        ),
+        (
+            {},
+            {"folds": 2, "models": ["net"]},
+            "leaves 1 sample of the smallest class to train on; hold",
+        ),
+    ],
+)
+def test_folds_that_leave_too_little_to_divide_again_are_told(tmp_path, columns, study, told):
+    rows = "".join(f"{n},{n % 3},{n},{'rare' if n < 2 else 'often'}\n" for n in range(12))
+    (tmp_path / "mine.csv").write_text(f"x,g,t,y\n{rows}")
+    said = problems(tmp_path, study, path=str(tmp_path / "mine.csv"), **columns)
+    if told is None:
+        assert not any("to train on" in text for text in said), said
+    else:
+        assert any(told in text for text in said), said
 
 
 def test_a_forgotten_regression_is_suggested(tmp_path):

@@ -253,7 +253,7 @@ def test_an_empty_text_is_missing_in_a_frame_as_in_a_file(tmp_path):
     )
     assert (of_file.columns, len(of_frame.columns)) == (of_frame.columns, 3)
     new = _table_files.with_texts(_table_files.of_frame(frame))
-    assert (table.encoded("new", new, of_frame.columns) == of_file.chunks[0]).all()
+    assert (table.encoded("new", new, of_frame.columns) == next(iter(of_file.chunks))).all()
     frame["y"] = ["", "b"] * 6
     frame.to_parquet(tmp_path / "mine.parquet")
     with pytest.raises(ValueError, match="missing values: y in 6"):

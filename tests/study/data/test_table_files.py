@@ -224,7 +224,7 @@ def test_parquet_is_read_with_decimals_and_whatever_index(tmp_path):
     for index in (filtered, filtered.set_index("a", drop=False)):
         made = table.load(None, path=saved(tmp_path, index, "x.parquet"), target="y")
         assert made.notes == []
-        assert made.chunks[0][:, 1].tolist() == [2, 3, 4, 5]
+        assert next(iter(made.chunks))[:, 1].tolist() == [2, 3, 4, 5]
     read = _table_files.read(saved(tmp_path, frame, "x.parquet")).frame
     assert read["price"].isna().tolist() == [False, True] + [False] * 4
 
@@ -279,3 +279,46 @@ def test_a_note_is_a_line_whatever_the_column_is_called():
     frame = pd.DataFrame({"x\nNOTE: fine": [1, 1]})
     (note,) = _table_notes.of(_table_files.Table(frame), frame, [])
     assert note == "the column x NOTE: fine has a single value, 1: no information"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "Float32", "float[pyarrow]", "float64"])
+def test_codes_of_missing_values_are_found_in_short_floats(tmp_path, dtype):
+    column = pd.Series([-99.9, 1.5, 2.5, 1e20] * 5).astype(dtype)
+    frame = pd.DataFrame({"x": column, "y": ["a", "b"] * 10})
+    file = saved(tmp_path, frame, "mine.parquet")
+    read = _table_files.read(file, missing_values=[-99.9, 1e20]).frame
+    assert read["x"].isna().sum() == 10
+
+
+def test_classes_that_only_look_like_one_number_stay_apart(tmp_path):
+    (tmp_path / "mine.csv").write_text("x,y,g\n" + "1,1.1,1\n2,1.10,1.0\n" * 5)
+    frame = _table_files.read(tmp_path / "mine.csv", named=["y", "g"]).frame
+    assert set(frame["y"]) == {"1.1", "1.10"}
+    assert set(frame["g"]) == {1}
+    long = "12345678901234567890"
+    (tmp_path / "long.csv").write_text(f"x,y\n1,{long}\n2,{long[:-1]}1\n")
+    assert _table_files.read(tmp_path / "long.csv", named=["y"]).frame["y"].nunique() == 2
+
+
+@pytest.mark.parametrize("commas", [",", ",,", ",,,"])
+def test_commas_at_the_ends_of_rows_make_no_column(tmp_path, commas):
+    (tmp_path / "mine.csv").write_text(f"id,y,a\n1,0,5{commas}\n2,1,6{commas}\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        frame = _table_files.read(tmp_path / "mine.csv").frame
+    assert frame.to_dict("list") == {"id": [1, 2], "y": [0, 1], "a": [5, 6]}
+
+
+def test_rows_that_are_longer_than_the_header_are_refused(tmp_path):
+    (tmp_path / "mine.csv").write_text("id,y,a\n1,0,5,,7\n2,1,6,,8\n")
+    with pytest.raises(ValueError, match="its header has 3 fields, the next row 5"):
+        _table_files.read(tmp_path / "mine.csv")
+
+
+def test_a_table_of_many_categories_is_encoded_in_parts(tmp_path, monkeypatch):
+    frame = pd.DataFrame({"c": [f"c{n % 9}" for n in range(30)], "x": range(30), "y": [0, 1] * 15})
+    file = saved(tmp_path, frame, "mine.parquet")
+    (whole,) = table.load(None, path=file, target="y").chunks
+    monkeypatch.setattr(table, "CHUNK", 70)
+    parts = [*table.load(None, path=file, target="y").chunks]
+    assert len(parts) == 5 and (np.concatenate(parts) == whole).all()

@@ -112,8 +112,7 @@ def test_a_model_is_given_what_it_takes(tmp_path, monkeypatch, taken):
     assert [*model.state_dict()] == ["embedding.weight"]
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "shared_memory", "parameter_server"])
-@pytest.mark.parametrize("model", ["lstm", "transformer"])
+@pytest.mark.parametrize(("model", "strategy"), [("lstm", "ddp"), ("transformer", "shared_memory")])
 def test_workers_follow_serial_whatever_the_lengths_in_their_parts(
     tmp_path, laboratory, strategy, model
 ):

@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 import torch
 from scipy.stats import loguniform
@@ -16,8 +18,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from test_cross_validate import MLP, SGD, rows
 
-from allcores_study import cross_validate
-from allcores_study.interactive import settings
+from allcores.files import sha256_of
+from allcores_study import cross_validate, programs
+from allcores_study.interactive import cross_validate as cross_validate_module
+from allcores_study.interactive import data_files, pickled, settings
 
 TWICE = rows().astype({"sex": "category"}).set_axis(["1", 1, "ward", "ill"], axis="columns")
 
@@ -79,11 +83,6 @@ def here(tmp_path, monkeypatch):
         ({"models": {"p": type("P", (), {"__module__": "__main__"})}}, "%%writefile p.py"),
         ({"target": "height"}, "^data: ill.parquet: has no column 'height'; found 'age', 'sex'"),
         ({"foldz": 3}, r"^foldz: unknown key; known: .* \(did you mean folds\?\)$"),
-        (
-            {"models": {"mlp": {**MLP, "optimizer": {"name": "sgd", "lr": "fast"}}}},
-            "^models.mlp.opti",
-        ),
-        ({"folds": 30}, "^folds: found 30; .*at most"),
     ],
 )
 def test_errors_name_the_argument(wrong, told):
@@ -98,6 +97,38 @@ def test_what_an_estimator_is_given_is_what_differs_from_its_defaults():
         "forest": {"import": "sklearn.ensemble:RandomForestClassifier", "n_estimators": 7},
         "bare": {"import": "sklearn.ensemble:RandomForestClassifier"},
     }
+
+
+def test_the_packages_of_the_parts_of_an_estimator_belong_to_its_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(programs, "brought", set())
+    content = pickled.content_of("it", make_pipeline(StandardScaler(), LogisticRegression()))
+    (tmp_path / "it.pickle").write_bytes(content)
+    pickled.estimator(str(tmp_path / "it.pickle"), sha256_of(content))
+    assert "sklearn" in programs.brought
+
+
+@pytest.mark.parametrize("change", [None, "values", "dtype", "categories"])
+def test_a_table_that_another_version_wrote_stays(tmp_path, change):
+    frame = rows().astype({"sex": "category"})
+    frame["ward"] = pd.Categorical.from_codes(np.arange(48) % 2, pd.Index([3, 4]))
+    data_files._write(tmp_path / "it.parquet", data_files._parquet(frame), tmp_path / "it.yaml")
+    table = pq.read_table(tmp_path / "it.parquet")
+    pq.write_table(table, tmp_path / "it.parquet", compression="none")  # other bytes
+    before = (tmp_path / "it.parquet").read_bytes()
+    if change == "values":
+        frame.loc[0, "age"] += 1
+    elif change == "dtype":
+        frame["ill"] = frame["ill"].astype("Int64")
+    elif change == "categories":
+        frame["ward"] = frame["ward"].cat.rename_categories([3, 5])
+    data_files._write(tmp_path / "it.parquet", data_files._parquet(frame), tmp_path / "it.yaml")
+    assert ((tmp_path / "it.parquet").read_bytes() == before) == (change is None)
+
+
+def test_strategies_for_a_cluster_may_need_more_cores_than_are_here(capsys):
+    fitting = cross_validate_module._fitting(64, None)
+    assert {"serial", "ddp", "parameter_server"} <= {*fitting}
+    assert capsys.readouterr().out.startswith("left out: accelerator (needs a device);")
 
 
 def test_an_estimator_is_the_same_file_whatever_happened_to_it():
