@@ -8,6 +8,7 @@ its data (study_checks.py, fit.py).
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from itertools import chain
@@ -119,7 +120,7 @@ def _removed(config: Any) -> Iterator[Problem]:
 
 
 def _check_types(value: Any, path: Keys) -> Iterator[Problem]:
-    """Yield problems for keys that are not texts, dates, sets and huge numbers."""
+    """Yield problems for keys that are no texts, dates, sets, and huge or infinite numbers."""
     if isinstance(value, dict):
         for key, child in value.items():
             if isinstance(key, str):
@@ -132,6 +133,8 @@ def _check_types(value: Any, path: Keys) -> Iterator[Problem]:
             yield from _check_types(child, (*path, position))
     elif isinstance(value, int) and abs(value) >= MOST:
         yield path, f"found a number of {len(str(value))} digits; expected one below {MOST:g}"
+    elif isinstance(value, float) and not math.isfinite(value):
+        yield path, f"found {value}; expected a finite number"
     elif not isinstance(value, str | int | float | None):
         kind = type(value).__name__
         yield (

@@ -151,6 +151,8 @@ def _check_augmentation(config: dict[str, Any], study: dict[str, Any]) -> Iterat
             yield from _check_crop(config, study, label, facts.shape)
             continue
         for model in study["models"]:
+            if component.is_estimator(config["models"][model]):
+                continue
             augmentation = config["models"][model].get("augmentation", {})
             for key in {*augmentation} & {*grid.BUILT_IN_AUGMENTATION}:
                 yield (
@@ -164,6 +166,8 @@ def _check_crop(
 ) -> Iterator[Problem]:
     """Check that a window contains a pixel of the image wherever it is cut out."""
     for model in study["models"]:
+        if component.is_estimator(config["models"][model]):
+            continue
         crop = config["models"][model].get("augmentation", {}).get("crop", 0)
         if crop >= min(shape[1:]):
             yield (
@@ -213,26 +217,78 @@ def _check_validation(config: dict[str, Any], study: dict[str, Any]) -> Iterator
     """Check that even the smallest training set has a validation sample of every class."""
     for label in study["datasets"]:
         facts = _facts(config, label)
-        if facts is None or facts.groups or facts.times or facts.class_counts is None:
+        if facts is None:
             continue
-        available = _train_count(facts, study["folds"])
-        if select := study.get("select"):
-            available -= -(-available // select)
+        models = [
+            one
+            for one in study["models"]
+            if not component.is_estimator(config["models"][one])
+            and config["models"][one].get("validation")
+        ]
         sizes = [size for size in study["train_sizes"] if size != "all"]
-        available = min([available, *sizes])
-        for model in study["models"]:
-            part = config["models"][model].get("validation")
-            # Rounded as scikit-learn does.
-            if part is not None and math.ceil(part * available) < facts.outputs:
+        for model in models:
+            place, part = ("models", model, "validation"), config["models"][model]["validation"]
+            is_chosen = model in config.get(settings.SWEPT, {})
+            select = study.get("select") if is_chosen else None
+            what, left = _fewest(facts, study["folds"], select)
+            if what != SAMPLES and left < 2:
                 yield (
-                    ("models", model, "validation"),
+                    place,
+                    f"a fold of {label!r} leaves {_counted(left, what)} to train on; holding a "
+                    "part back takes 2",
+                )
+                continue
+            if facts.groups or facts.times or facts.class_counts is None:
+                continue
+            available = _train_count(facts, study["folds"])
+            available -= -(-available // select) if select else 0
+            available = min([available, *sizes])
+            # Rounded as scikit-learn does.
+            if math.ceil(part * available) < facts.outputs:
+                yield (
+                    place,
                     f"found {part:g}; with {available} samples of {label!r} to train on, that is "
                     f"less than {facts.outputs}, one of each class; expected more",
                 )
 
 
+SAMPLES, TIMES = "sample{s}", "different time{s}"
+
+
+def _fewest(facts: Any, folds: Any, select: int | None = None) -> tuple[str, int]:
+    """Return (what is distributed to the folds, the most of it that each leaves to train on).
+
+    Of folds that the data bring, each may hold out nothing of it.
+
+    Args:
+        select: number of inner folds, which leave less.
+    """
+    if facts.own_folds:
+        folds = "test"
+    if facts.times:
+        left = facts.times
+        if folds != "test":  # the earliest part; each later one has at least one time
+            first = facts.train - folds * max(1, facts.train // (folds + 1))
+            left = min(first, left - folds)
+        return TIMES, max(0, left - (select or 0))
+    if facts.groups:
+        what, left = "group{s}", facts.groups
+    elif facts.class_counts:
+        what, left = "sample{s} of the smallest class", min(filter(None, facts.class_counts))
+    else:
+        what, left = SAMPLES, facts.train
+    for parts in (folds, select):
+        if parts not in ("test", None):
+            left -= -(-left // parts)
+    return what, left
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what.format(s='s' * (count != 1))}"
+
+
 def samples(count: int) -> str:
-    return f"{count} sample{'s' * (count != 1)}"
+    return _counted(count, SAMPLES)
 
 
 def _check_folds(path: Keys, label: str, facts: Any, folds: int) -> Iterator[Problem]:
@@ -295,15 +351,13 @@ def _check_selection(
         facts = _facts(config, label)
         if facts is None:
             continue
-        smallest = min(facts.class_counts or [facts.train])
-        if folds != "test":
-            smallest -= -(-smallest // folds)
-        if inner > smallest:
-            part = "the smallest class" if facts.class_counts else "the training set"
+        what, left = _fewest(facts, folds)
+        most = left - (what == TIMES)  # the first ones are only trained on
+        if inner > most:
             yield (
                 (*path, "select"),
-                f"found {inner}; {part} of {label!r} leaves {samples(smallest)} to "
-                "train on; expected at most as many inner folds",
+                f"found {inner}; a fold of {label!r} leaves {_counted(left, what)} to train on; "
+                f"expected at most {max(most, 0)} inner folds",
             )
 
 

@@ -36,6 +36,7 @@ HYPERPARAMETERS = {
 }
 # The key under which an entry may set options of the model itself, whatever their names.
 OPTIONS = "options"
+SAMPLE = "sample"  # how many candidates to draw, see sweeps
 BUILT_IN_AUGMENTATION = ("crop", "flip")
 # An estimator trains itself, once: as one process, without batches and without a schedule.
 OF_ESTIMATOR = {
@@ -48,7 +49,7 @@ OF_ESTIMATOR = {
     "memory_format": "contiguous",
 }
 # The keys of an estimator's entry that are not its own options.
-ESTIMATOR_KEYS = ("name", "import")
+ESTIMATOR_KEYS = ("name", "import", SAMPLE)
 NO_SCHEDULE, SERIAL = Entry("none", "constant", {}), Entry("serial", "serial", {})
 
 
@@ -353,7 +354,7 @@ def model_options(entry: dict[str, Any]) -> dict[str, Any]:
 
     Those under OPTIONS may have the names of other keys of an entry.
     """
-    known = HYPERPARAMETERS | {"name", "import", OPTIONS}
+    known = HYPERPARAMETERS | {"name", "import", OPTIONS, SAMPLE}
     own = {key: value for key, value in entry.items() if key not in known}
     return own | entry.get(OPTIONS, {})
 

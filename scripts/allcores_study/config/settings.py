@@ -246,10 +246,10 @@ class Study(Keys):
         3,
     )
     final: bool = key(
-        "Also train each model once on all samples, by the first strategy and seed, as the model "
-        "to use. With `select`, the hyperparameters are chosen in the same way. "
-        "`studies/NAME/final/` has these models, with the score of the cross-validation as what to "
-        "expect. The dataset's own test set stays out",
+        "Also train each model once on all samples, by the first strategy, seed and number of "
+        "workers, threads, cores and nodes, as the model to use. With `select`, the "
+        "hyperparameters are chosen in the same way. `studies/NAME/final/` has these models, with "
+        "the score of the cross-validation as what to expect. The dataset's own test set stays out",
         default=False,
     )
     workers: Listed[Count] = key(
@@ -396,7 +396,7 @@ class Config(Keys):
         "Number of short runs, which take seconds, in each job. 1 gives each run its own job. "
         "Default: as many as take about ten seconds together, but at least one job for each core, "
         "or four if runs differ in kind; on a cluster, as many as take half a minute to ten "
-        "minutes, with at most `--jobs` jobs. Changing it reruns nothing.",
+        "minutes. Changing it reruns nothing.",
         20,
     )
     downloads: Annotated[str, Field(min_length=1)] = key(

@@ -88,6 +88,8 @@ def _check_batches(config: dict[str, Any], path: Keys, study: dict[str, Any]) ->
     most = max((workers for _, _, workers, _, _ in grid.layouts(config, study)), default=1)
     for position, label in enumerate(study["models"]):
         batch_size = config["models"][label].get("batch_size")
+        if component.is_estimator(config["models"][label]):
+            continue  # such a key is its own
         if batch_size is not None and batch_size < most:
             yield (
                 (*path, "models", position),
@@ -105,6 +107,8 @@ def _check_optimizers(
         if not strategy.constants.get("element_wise"):
             continue
         for model in study["models"]:
+            if component.is_estimator(config["models"][model]):
+                continue
             optimizer = config["models"][model].get("optimizer", {}).get("name")
             name = registry.canonical(optimizer, registry.optimizers())
             if name in named.WHOLE_TENSOR_OPTIMIZERS:

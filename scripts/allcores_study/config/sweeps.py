@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from allcores_study.yaml_files import Keys, Problem
 
 
-SAMPLE = "sample"
+SAMPLE = grid.SAMPLE
 # Keys whose values are names, which cannot be swept over.
 NAMES = ("name", "import")
 # Keys in mappings of an entry that take one value; others are options of a component.
@@ -182,6 +182,8 @@ def _is_value(component: Component | None, key: str, value: list[Any]) -> bool:
         return False  # their None stands for unlimited numbers
     if key in component.supplied:
         return key in ("shape", "image_size")
+    if isinstance(component.constants.get("ALLOWED", {}).get(key), tuple):
+        return False  # one of those
     # Where nothing shows what an option takes, the list is passed on as it is.
     takes = tuple | list | type(...) | None
     return component.options is None or isinstance(component.options.get(key), takes)

@@ -81,6 +81,7 @@ class Estimates:
         self.start_up = FORKED_START_UP if is_forked else START_UP
         self.tried_out = preflight.counts(folder.tried_out)
         self.of_kind: dict[tuple[Any, ...], Expected] = {}
+        self.known_sizes: dict[tuple[Any, ...], Sizes | None] = {}
 
     @functools.cached_property
     def paths_of_kind(self) -> dict[tuple[Any, ...], list[str]]:
@@ -96,10 +97,12 @@ class Estimates:
 
     def expected(self, run: Run) -> Expected:
         """Return what is expected of a Run."""
-        kind = _kind(run)
-        if kind not in self.of_kind:
-            self.of_kind[kind] = self._of_finished(kind) or self._of_smoke_test(run)
-        return self.of_kind[kind]
+        # A chosen run has the label of its sweep, whatever is chosen; in time, later folds are
+        # larger.
+        key = (*_kind(run), run.epochs, run.precision, repr(run.optimizer), self._sizes(run))
+        if key not in self.of_kind:
+            self.of_kind[key] = self._of_finished(run) or self._of_smoke_test(run)
+        return self.of_kind[key]
 
     def seconds(self, run: Run) -> float:
         """Return the expected duration of a Run in seconds."""
@@ -107,7 +110,10 @@ class Estimates:
 
     def work(self, run: Run) -> float:
         """Return the seconds that a Run takes in a shared job, without starting a process."""
-        return max(LEAST_WORK, self.seconds(run) - self.start_up)
+        expected = self.expected(run)
+        # Finished short runs have shared a job, and their times begin in it.
+        start_up = 0.0 if expected.is_measured else self.start_up
+        return max(LEAST_WORK, expected.seconds - start_up)
 
     def minutes(self, runs: Iterable[Run]) -> int:
         """Return a generous time limit for Runs in sequence: a cluster ends what exceeds it."""
@@ -128,16 +134,24 @@ class Estimates:
             return torch_mb + round(max(processes_mb, MEMORY_MARGIN * of_node_mb))
         return torch_mb + round(processes_mb + of_node_mb)
 
-    def _of_finished(self, kind: tuple[Any, ...]) -> Expected | None:
-        """Estimate by a finished run of that kind; None: there is none."""
-        for path in self.paths_of_kind.get(kind, ()):
-            if not self.folder.has(path):
+    def _sizes(self, run: Run) -> Sizes | None:
+        """Return Sizes.of(run), which may look for files, once for each part of a dataset."""
+        part = (run.folds, run.fold, run.inner_folds, run.inner_fold, run.train_size)
+        key = (run.dataset.label, *part, run.validation, run.final)
+        if key not in self.known_sizes:
+            self.known_sizes[key] = Sizes.of(run)
+        return self.known_sizes[key]
+
+    def _of_finished(self, run: Run) -> Expected | None:
+        """Estimate by a finished run of its kind; None: there is none."""
+        settings, sizes = json.loads(run.to_json()), self._sizes(run)
+        for path in self.paths_of_kind.get(_kind(run), ()):
+            if not self.folder.has(path) or self._sizes(self.table.runs[path]) != sizes:
                 continue
             try:
                 metrics = run_files.metrics(self.folder.run(path))
             except (OSError, ValueError):  # reported when it is collected
                 continue
-            settings = json.loads(self.table.runs[path].to_json())
             is_same = all(metrics["settings"].get(key) == settings[key] for key in COMPARED)
             if is_same and not metrics["diverged"]:
                 seconds = sum(part["ended"] - part["started"] for part in metrics["sessions"])
@@ -148,7 +162,7 @@ class Estimates:
         """Estimate seconds and bytes by a step of its model, without those of torch."""
         trial = preflight.trial(run)
         counts = UNKNOWN | (self.tried_out.get(trial[0], {}) if trial else {})
-        sizes = Sizes.of(run) or UNKNOWN_SIZES
+        sizes = self._sizes(run) or UNKNOWN_SIZES
         is_stacked = counts.get("is_stacked") and run.may_be_stacked
         gain = STACK_GAIN if is_stacked else 1.0
         batch = run.batch_size or sizes.train  # an estimator is fitted in a single step
@@ -157,13 +171,13 @@ class Estimates:
         scoring = scorings * sizes.held_out * counts["seconds"] * SCORING
         used = min(run.cores, run.nodes * self.cores)  # more processes than cores share them
         seconds = self.start_up + run.epochs * epoch / gain / used**SCALING + scoring
-        activations = ACTIVATION_FACTOR * counts["activation_bytes"] * (run.batch_size or 0)
+        activations = ACTIVATION_FACTOR * counts["activation_bytes"] * batch
         copies = COPIES * counts["weight_bytes"] * run.processes
         return Expected(seconds, activations + copies, is_measured=False)
 
 
 def _kind(run: Run) -> tuple[Any, ...]:
-    """Return a key that is equal for runs that differ only in schedule, fold and seed."""
+    """Return a key that is equal for runs that differ in schedule, fold, seed or what is chosen."""
     wildcards = run.wildcards
     return (
         *(wildcards[key] for key in ("dataset", "model", "strategy", "layout", "size")),

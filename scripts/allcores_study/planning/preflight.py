@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from allcores.machine import cores, lifetime
 from allcores_study import programs, yaml_files
 from allcores_study.config import checks, registry, sweeps
 from allcores_study.config.run import Run, digest
+from allcores_study.planning.sizes import Sizes
 from allcores_study.records import fingerprint, identity
 
 if TYPE_CHECKING:
@@ -59,6 +61,7 @@ def findings(
         if not answer["problem"]:
             strategies = new[key]["strategies"] + cached.get(key, {}).get("strategies", [])
             known = {key: answer[key] for key in ("counts", "loaded")}
+            known["steps"] = new[key]["steps"]
             cached[key] = known | {"strategies": sorted(set(strategies))}
     Path(cache).parent.mkdir(parents=True, exist_ok=True)
     write_json(cache, cached)
@@ -70,6 +73,7 @@ def _is_known(trial: dict[str, Any], cached: dict[str, Any] | None) -> bool:
     return (
         cached is not None
         and set(trial["strategies"]) <= set(cached["strategies"])
+        and (trial["steps"] is None or (cached["steps"] or math.inf) <= trial["steps"])
         and not fingerprint.changed(cached["loaded"])
     )
 
@@ -112,10 +116,20 @@ def _trials(table: Table) -> dict[str, dict[str, Any]]:
         if key is None:
             continue
         assert request is not None
-        strategies = trials.setdefault(key, request | {"strategies": []})["strategies"]
-        if run.strategy.to_json() not in strategies:
-            strategies.append(run.strategy.to_json())
+        known = trials.setdefault(key, request | {"strategies": [], "steps": None})
+        if run.strategy.to_json() not in known["strategies"]:
+            known["strategies"].append(run.strategy.to_json())
+        if (steps := _steps(run)) is not None:
+            known["steps"] = min(steps, known["steps"] or steps)
     return trials
+
+
+def _steps(run: Run) -> int | None:
+    """Return how many steps a Run has; None: that is unknown, or it has none."""
+    sizes = Sizes.of(run)
+    if sizes is None or run.batch_size is None:
+        return None
+    return run.epochs * -(-sizes.train // run.batch_size)
 
 
 def trial(run: Run) -> tuple[str, dict[str, Any]] | None:
@@ -143,9 +157,9 @@ def trial(run: Run) -> tuple[str, dict[str, Any]] | None:
         "vocabulary": facts.most_tokens,
     }
     settings = json.loads(minimal.to_json())
-    # Strategy, learning rate and label do not decide whether a model fits.
+    # Strategy and label do not decide whether a model fits, nor does a rate that nothing limits.
     del settings["strategy"], settings["model"]["label"]
-    if not run.is_estimator:
+    if not run.is_estimator and "floor" not in run.schedule.options:
         del settings["optimizer"]["options"]["lr"]
     parts = [settings, *(request[key] for key in ("shape", "task", "vocabulary"))]
     parts += [fingerprint.of_smoke_test(run), identity.version_of_torch()]

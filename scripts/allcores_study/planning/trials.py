@@ -31,7 +31,7 @@ from allcores_study.records import fingerprint
 from allcores_study.stacking import stacks
 from allcores_study.tasks import base as tasks
 from allcores_study.training import losses, models, schedules
-from allcores_study.training.optimizers import maker_of
+from allcores_study.training.optimizers import WeightAverage, maker_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 LONGEST = 1000  # characters of a problem
 LONGEST_TRIAL = 1e6  # seconds; faulthandler does not take infinity
-STEPS = 10**9  # of a schedule that is only built to see whether it can be; enough for any
+STEPS = 10**9  # of a schedule, where the number of samples is unknown; enough for any
 
 
 class UnfitPartError(Exception):
@@ -98,6 +98,7 @@ def answer(
     strategies: Sequence[Entry] = (),
     vocabulary: int | None = None,
     limit: float = math.inf,
+    steps: int | None = None,
 ) -> dict[str, Any]:
     """Run tried_out() in a child process and return what it finds.
 
@@ -121,7 +122,7 @@ def answer(
             # A C thread, which no Python code can hold up; it ends this process.
             faulthandler.dump_traceback_later(limit, exit=True, file=stack)
             try:
-                counts = tried_out(run, shape, task, strategies, vocabulary)
+                counts = tried_out(run, shape, task, strategies, vocabulary, steps)
                 said = {"note": counts.pop("note", None), "place": _place(run)}
                 said |= {"problem": None, "counts": counts, "loaded": fingerprint.loaded()}
             except UnfitPartError as error:
@@ -166,6 +167,7 @@ def tried_out(
     task: tasks.Task,
     strategies: Sequence[Entry] = (),
     vocabulary: int | None = None,
+    steps: int | None = None,
 ) -> dict[str, Any]:
     """Train the model of a run for one step; return what a sample takes.
 
@@ -173,6 +175,7 @@ def tried_out(
         shape: of a sample, (C, H, W) for an image.
         strategies: those that are to train it in several processes.
         vocabulary: number of tokens; None: the inputs are not tokens.
+        steps: of the shortest training, for which a schedule has to have room; None: unknown.
 
     Returns:
         What sample_costs.of_a_sample() returns, nothing if that fails; and "note", a sentence on
@@ -186,7 +189,7 @@ def tried_out(
             trainer = importlib.import_module(registry.trainer(run))
             return trainer.tried_out(run, shape, task, vocabulary)
         build = partial(models.build, run, shape, task.outputs, vocabulary)
-        return _try_out(run, task, strategies, build, _inputs(shape, vocabulary))
+        return _try_out(run, task, strategies, build, _inputs(shape, vocabulary), steps or STEPS)
 
 
 def _inputs(shape: Sequence[int], vocabulary: int | None) -> Tensor:
@@ -200,7 +203,12 @@ def _inputs(shape: Sequence[int], vocabulary: int | None) -> Tensor:
 
 
 def _try_out(
-    run: Run, task: tasks.Task, strategies: Sequence[Entry], build: Build, inputs: Tensor
+    run: Run,
+    task: tasks.Task,
+    strategies: Sequence[Entry],
+    build: Build,
+    inputs: Tensor,
+    steps: int,
 ) -> dict[str, Any]:
     """Train a new model for one step on two samples; return what tried_out() does.
 
@@ -210,6 +218,8 @@ def _try_out(
     seed_all(0)
     model = build()
     model.train()
+    with _blame("models", run.model.label, "ema"):
+        WeightAverage(run, model, rank=0)  # which copies it
     plain = inputs
     with _blame("models", run.model.label, "augmentation"):
         if augment := augmentation.of_run(run):
@@ -227,7 +237,7 @@ def _try_out(
         optimizer = maker_of(run)(model.parameters())
     assert run.optimizer is not None
     with _blame("schedules", run.schedule.label):
-        schedules.Schedule(run.schedule, run.optimizer.options["lr"], STEPS).end_batch()
+        schedules.Schedule(run.schedule, run.optimizer.options["lr"], steps).end_batch()
     with _blame("models", run.model.label, "loss"):
         criterion = losses.build(run.loss, task, task.stored_examples(2, inputs.shape[1:]))
         loss = criterion(scores.float(), targets)

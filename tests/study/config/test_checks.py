@@ -49,7 +49,7 @@ MISTAKES = [
     ("models.lenet.optimizer.name", "adm", "unknown optimizer 'adm'.*mean Adam"),
     ("models.lenet.optimizer.lr", "1e-3", "found '1e-3'.*write 0.001"),
     ("models.lenet.optimizer.lr", -0.1, "found -0.1; expected a number above 0$"),
-    ("models.lenet.optimizer.lr", math.nan, "found nan; expected a number above 0"),
+    ("models.lenet.optimizer.lr", math.nan, "found nan; expected a finite number"),
     ("models.lenet.optimizer.eps", "1e-8", "the text '1e-8'.*write 1e-08"),
     ("models.lenet.optimizer.beta", 1, "unknown key"),
     ("models.lenet.optimizer.foreach", "maybe", "found 'maybe'; known: None, True, False"),
@@ -71,6 +71,11 @@ MISTAKES = [
     ("models.lenet.augmentation.flop", True, "unknown key.*mean flip"),
     ("models.lenet.memory_format", "channel_last", "'channel_last'.*mean channels_last"),
     ("models.lenet.epochs", 0, "found 0"),
+    (
+        "models.lenet.width",
+        math.inf,
+        "found inf; expected a finite number",
+    ),
     ("models.lenet.epochs", 10**400, "found a number of 401 digits; expected one below"),
     ("models.lenet", "lenet", "found 'lenet'; expected keys and values$"),
     (
@@ -87,7 +92,11 @@ MISTAKES = [
     ("models.lenet.optimizer.name", ["adam", "sgd"], "a sweep cannot list names"),
     ("models.lenet.optimizer.lr", [0.1, "x"], "found 'x'; expected a number"),
     ("studies.first.select", 1, "found 1; expected a whole number"),
-    ("studies.first.select", 200, "leaves 116 samples to train on; expected at most as many"),
+    (
+        "studies.first.select",
+        200,
+        "leaves 116 samples of the smallest class to train on; expected at most 116",
+    ),
     ("studies.first.select", 2, "nothing to choose from.* has a list or a range"),
     ("studies.first.fold", 3, "unknown key.*did you mean folds"),
     ("studies.first.folds", 1, "found 1; expected a whole number from 2, or 'test'"),
@@ -235,6 +244,12 @@ def test_what_does_not_go_together_is_one_line_that_says_where(change, line):
         "second: {models: [two, mlp], select: 3}}",
         "models: {lenet: {epochs: [1, 2]}}\nstudies: {first: {workers: [1], select: 2}, "
         "second: {workers: [1], strategies: [serial], threads_per_worker: [2], select: 3}}",
+        # Keys of an estimator are its own, and it is one process.
+        "models: {a: {import: 'sklearn.neural_network:MLPClassifier', batch_size: auto}, "
+        "b: {import: 'sklearn.neural_network:MLPClassifier', batch_size: 1}, "
+        "c: {import: 'sklearn.gaussian_process:GaussianProcessClassifier', "
+        "optimizer: fmin_l_bfgs_b}}\n"
+        "studies: {first: {models: [lenet, a, b, c], strategies: [serial, ring]}}",
     ],
 )
 def test_what_goes_together_has_no_finding(change):

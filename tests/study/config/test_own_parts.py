@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from conftest import DDP, RUN, same_weights, stop_after, task_of, using, vary
+from conftest import DDP, RUN, same_weights, task_of, using, vary
 from hypothesis import given
 from hypothesis import strategies as st
 from test_several_numbers import FRAME, run_on
@@ -145,15 +145,6 @@ def test_a_function_can_be_the_loss_of_numbers(module, tmp_path, laboratory):
     metrics, own_weights = laboratory.trained(own, "own")
     assert same_weights(weights, own_weights)
     assert metrics["loss"] == pytest.approx(expected["loss"])
-
-
-def test_a_resumed_run_draws_the_same(own_run, laboratory, monkeypatch):
-    run = vary(own_run, epochs=4)
-    _, weights = laboratory.trained(run, "whole")
-    stop_after(monkeypatch, laboratory, run, epochs=2)
-    metrics, resumed = laboratory.trained(run)
-    assert metrics["resumed"] == 1
-    assert same_weights(weights, resumed)
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ from allcores_study.datasets import digits
 from allcores_study.records import run_files
 from allcores_study.records.results_folder import ResultsFolder
 from allcores_study.training import choosing
+from allcores_study.watching.ledger import UpToDateCheck
 
 CONFIG = """
 models:
@@ -307,7 +308,7 @@ def test_a_report_does_without_a_run_that_is_not_there(chosen, tmp_path, monkeyp
     table = grid.expand(config)
     (first, _) = table.selections
     Path(folder.metrics(first)).unlink()
-    study = Study(config, folder.without_missing(table), folder, "nested")
+    study = Study(config, UpToDateCheck(folder, table).table_of_these(), folder, "nested")
     writing.write(study, "snakemake", lambda _: pd.DataFrame(columns=["importance"]))
     missing = pd.read_csv(folder.csv("nested", "missing"))
     assert list(missing["run"]) == [first]

@@ -124,3 +124,37 @@ studies: {all: {datasets: [digits], folds: 2, models: [mlp]}}
     assert estimates.seconds(first) == estimates.seconds(second) == 37
     assert estimates.memory_mb(second) == 3750
     assert not estimates.expected(other).is_measured
+    assert estimates.work(first) == 37, "it has shared a job, so its time has no start in it"
+
+
+def test_runs_of_one_label_that_differ_in_length_are_estimated_each(tmp_path):
+    config = yaml.safe_load("""
+models: {mlp: {hidden: [4], batch_size: 8, epochs: [2, 200], optimizer: {name: adam, lr: 0.1}}}
+studies: {all: {datasets: [digits], folds: 2, models: [mlp], select: 2}}
+""")
+    table = grid.expand(sweeps.expanded(settings.with_defaults(config)))
+    estimates = Estimates(table, ResultsFolder(str(tmp_path)), is_forked=True)
+    (path, *_) = table.selections
+    assert estimates.run_at(path).epochs == 200
+    short, long = table.selections[path].outer.values()
+    assert estimates.work(long) > 20 * estimates.work(short)
+
+
+def test_later_folds_in_time_are_larger(tmp_path):
+    rows = "".join(f"{n},{n},{n % 2}\n" for n in range(6000))
+    (tmp_path / "it.csv").write_text(f"x,t,y\n{rows}")
+    config = yaml.safe_load(f"""
+datasets: {{it: {{name: table, path: {tmp_path}/it.csv, target: y, time: t}}}}
+models: {{mlp: {{hidden: [4], batch_size: 8, epochs: 9, optimizer: {{name: adam, lr: 0.1}}}}}}
+studies: {{all: {{datasets: [it], folds: 5, models: [mlp]}}}}
+""")
+    table, folder = grid.expand(settings.with_defaults(config)), ResultsFolder(str(tmp_path))
+    runs = sorted(table.runs.values(), key=lambda run: run.fold)
+    first, *_, last = map(Estimates(table, folder, is_forked=True).work, runs)
+    assert last > 4 * first
+    content = {"sessions": [{"started": 0.0, "ended": 9.0}], "peak_memory_bytes": 1e9}
+    content |= {"settings": json.loads(runs[0].to_json()), "diverged": False}
+    Path(folder.run(runs[0].path)).mkdir(parents=True)
+    Record("any", content=content).write(folder.metrics(runs[0].path))
+    estimates = Estimates(table, folder, is_forked=True)
+    assert [estimates.expected(run).is_measured for run in runs] == [True] + [False] * 4

@@ -1,16 +1,17 @@
 """What does not fit together is told before anything is trained."""
 
 import subprocess
+import sys
 from functools import partial
 
 import pytest
 import yaml
-from conftest import ENVIRONMENT, MOBILENET, RUN, train_program, usual, vary
+from conftest import ENVIRONMENT, MOBILENET, ROOT, RUN, train_program, usual, vary
 from project import copy
 
-from allcores_study.config import component
+from allcores_study.config import component, grid, settings, sweeps
 from allcores_study.config.run import Entry, digest
-from allcores_study.planning import trials
+from allcores_study.planning import preflight, trials
 from allcores_study.planning.trials import UnfitPartError
 
 # A model that fits, except for what it holds besides and what it returns.
@@ -263,3 +264,26 @@ def test_a_problem_of_any_length_is_cut():
 def test_what_is_installed_is_found_without_importing_it():
     assert component.source_of("torchvision.models.resnet").name == "resnet.py"
     assert component.source_of("no.such.module") is None
+
+
+def test_a_schedule_needs_room_in_the_shortest_training(tmp_path):
+    config = yaml.safe_load("""
+models: {net: {name: mlp, batch_size: 512, epochs: 1, optimizer: {name: adam, lr: 0.01}}}
+studies: {s: {datasets: [digits], folds: 5, models: [net], schedules: [onecycle]}}
+""")
+
+    def findings(config):
+        config = sweeps.expanded(settings.with_defaults(config))
+        program = [sys.executable, ROOT / "scripts" / "check_models.py"]
+        return preflight.findings(config, grid.expand(config), [], tmp_path / "known", program)
+
+    assert "warm_up 0.3 of 3 steps" in findings(config)[0]
+    config["models"]["net"]["epochs"] = 9
+    assert findings(config) == []
+    config["models"]["net"]["epochs"] = 1
+    assert "warm_up 0.3 of 3 steps" in findings(config)[0], "though it was known to fit"
+    config["studies"]["s"]["schedules"] = ["cosine"]
+    config["schedules"] = {"cosine": {"floor": 0.001}}
+    assert findings(config) == []
+    config["models"]["net"]["optimizer"]["lr"] = [0.01, 0.0001]
+    assert "floor 0.001 is not below the learning rate, 0.0001" in findings(config)[0]
