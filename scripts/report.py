@@ -17,6 +17,7 @@ from allcores_study.config import grid
 from allcores_study.records import marks
 from allcores_study.records.results_folder import ResultsFolder
 from allcores_study.serving import final_models, importance
+from allcores_study.watching.ledger import UpToDateCheck
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
@@ -30,7 +31,11 @@ if __name__ == "__main__":
     )
     add("--study", required=True, metavar="NAME", help="name of a study in the config")
     add("--again", required=True, metavar="COMMAND", help="command to show, which rebuilds this")
-    add("--without-missing", action="store_true", help="leave out runs without results")
+    add(
+        "--without-missing",
+        action="store_true",
+        help="leave out runs without the results that the config asks for",
+    )
     marks.add_flag(add)
     flags = parser.parse_args()
     try:
@@ -38,7 +43,7 @@ if __name__ == "__main__":
         config = json.loads(flags.config.read_text())
         table = grid.expand(config)
         if flags.without_missing:
-            table = folder.without_missing(table)
+            table = UpToDateCheck(folder, table).table_of_these()
         study = Study(config, table, folder, flags.study)
         made_of = study.made_of  # before loading a user's metric, which may change sys.path
         of_columns = functools.partial(importance.of_best, study)

@@ -71,6 +71,11 @@ def interval(runs: pd.DataFrame, metric: Metric) -> tuple[float, float]:
     return within(mean, high - mean, *metric.bounds)
 
 
+def mean(runs: pd.DataFrame) -> float:
+    """Return the mean score of repeated runs, in the middle of their interval(); NaN: no scores."""
+    return float(independent(runs[runs["score"].notna()])["score"].mean())
+
+
 def independent(runs: pd.DataFrame) -> pd.DataFrame:
     """Return runs, those with the same test samples as one row of their means.
 

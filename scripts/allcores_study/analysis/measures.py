@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from sklearn import metrics as sklearn_metrics
@@ -117,32 +116,30 @@ def brier(true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray) ->
 
 
 @metric(title="mean IoU", targets=("pixels",), in_percent=True, bounds=(0, 1))
-def mean_iou(
-    true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray | None
-) -> float | None:
+def mean_iou(true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray | None) -> float:
     """Compute the mean intersection over union of the pixels, over the classes that occur."""
-    return _of_pixels(true, predicted)["mean_iou"]
+    return _of_pixels("mean_iou", true, predicted)
 
 
 @metric(title="mean Dice", targets=("pixels",), in_percent=True, bounds=(0, 1))
-def mean_dice(
-    true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray | None
-) -> float | None:
+def mean_dice(true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray | None) -> float:
     """Compute the mean Dice coefficient of the pixels, over the classes that occur."""
-    return _of_pixels(true, predicted)["mean_dice"]
+    return _of_pixels("mean_dice", true, predicted)
 
 
 @metric(title="pixel accuracy", targets=("pixels",), in_percent=True, bounds=(0, 1))
 def pixel_accuracy(
     true: np.ndarray, predicted: np.ndarray, probabilities: np.ndarray | None
-) -> float | None:
-    return _of_pixels(true, predicted)["pixel_accuracy"]
+) -> float:
+    return _of_pixels("pixel_accuracy", true, predicted)
 
 
-def _of_pixels(true: np.ndarray, predicted: np.ndarray) -> dict[str, Any]:
+def _of_pixels(name: str, true: np.ndarray, predicted: np.ndarray) -> float:
+    """Return one of the measures; NaN if no pixel has a class."""
     has_class = true != base.WITHOUT_CLASS
     classes = int(max(true[has_class].max(initial=0), predicted.max(initial=0))) + 1
-    return segmentation.Segmentation(classes).measured(true, predicted)
+    value = segmentation.Segmentation(classes).measured(true, predicted)[name]
+    return math.nan if value is None else value
 
 
 @metric(title="R²", targets=("numbers",), bounds=(None, 1))

@@ -73,7 +73,7 @@ def table(
     networks = [run for run in runs if not run.is_estimator]
     return [
         *((f"data: {label}", _of_data(info)) for label, info in infos.items()),
-        *_splits(rows, runs, facts),
+        *_splits(rows, runs, facts, infos),
         *_models(rows, runs),
         *_of_networks(networks),
         ("seeds", f"{comma_separated(map(str, sorted(rows['seed'].unique())))}"),
@@ -86,12 +86,15 @@ def table(
     ]
 
 
-def _splits(rows: pd.DataFrame, runs: list[Run], facts: StudyFacts) -> Iterator[tuple[str, str]]:
+def _splits(
+    rows: pd.DataFrame, runs: list[Run], facts: StudyFacts, infos: dict[str, Facts]
+) -> Iterator[tuple[str, str]]:
     """Yield how the samples of each dataset are split."""
     entries = {run.dataset.label: run.dataset for run in runs}
     for label, of_dataset in rows.groupby("dataset", sort=False):
         options = entries[label].options if label in entries else {}
-        facts_of_one = [_split(of_dataset, facts, options.get("groups"))]
+        own = label in infos and infos[label].own_folds is not None
+        facts_of_one = [_split(of_dataset, facts, options.get("groups"), own)]
         if options.get("missing") == "mean":
             facts_of_one.append("missing numbers: mean of the training set")
             facts_of_one.append("missing texts: no category")
@@ -100,14 +103,16 @@ def _splits(rows: pd.DataFrame, runs: list[Run], facts: StudyFacts) -> Iterator[
 
 def _models(rows: pd.DataFrame, runs: list[Run]) -> Iterator[tuple[str, str]]:
     """Yield each model with its options, training and number of parameters."""
-    by_label = {run.model.label: run for run in runs}
+    texts: dict[str, dict[str, None]] = {}  # several, if folds have chosen otherwise
+    for run in runs:
+        texts.setdefault(run.model.label, {})[of_model(run)] = None
     # Rows of chosen candidates have the name of the sweep, so labels come from the runs. That needs
     # a row for each run: some may have failed.
     is_whole = len(rows) == len(runs)
     labels = [run.model.label for run in runs] if is_whole else rows["model"]
     counts = rows["parameters"].groupby(np.array(labels)).agg(["min", "max"])
-    for label, run in by_label.items():
-        yield f"model: {label}", of_model(run) + _of_parameters(counts, label)
+    for label, of_label in texts.items():
+        yield f"model: {label}", " or ".join(of_label) + _of_parameters(counts, label)
 
 
 def _of_networks(networks: list[Run]) -> Iterator[tuple[str, str]]:
@@ -225,19 +230,24 @@ def _setup(run: Run) -> str:
     )
 
 
-def _split(rows: pd.DataFrame, facts: StudyFacts, groups: str | None = None) -> str:
+def _split(
+    rows: pd.DataFrame, facts: StudyFacts, groups: str | None = None, are_own: bool = False
+) -> str:
     """Return how the samples are split, in words.
 
     Args:
         rows: a row per run.
         facts: about the study.
         groups: name of the column with the groups.
+        are_own: whether the data bring their folds.
     """
     trained, scored = _range(rows["train_samples"]), _range(rows["held_out_samples"])
     split = rows["split"].iloc[0]
     folds = split.rpartition(" ")[2]
     if split == "test":
         how = "the dataset's own test set"
+    elif are_own:
+        how = f"{folds} folds that the data bring"
     elif rows["ordered"].any():
         how = f"{folds} folds, each scored after training on the earlier ones"
     else:

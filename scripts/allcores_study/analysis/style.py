@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,7 @@ sns.set_theme(
     context="notebook",
     style="ticks",
     rc={
+        "text.parse_math": False,  # names of classes and columns may have two dollar signs
         "axes.spines.top": False,
         "axes.spines.right": False,
         "axes.grid": True,
@@ -84,6 +85,29 @@ def phases(names: Iterable[Any]) -> dict[Any, tuple[tuple[float, float, float], 
     """Return phase -> (colour, hatch)."""
     pairs = zip(itertools.cycle(sns.color_palette("muted")), itertools.cycle(HATCHES), strict=False)
     return dict(zip(names, pairs, strict=False))
+
+
+def lines(rows: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
+    """Yield (label, strategy, rows by cores) of each line over numbers of cores.
+
+    Each number of nodes has its own line, and so has each number of threads where it is needed.
+    """
+    split = ["nodes"] if rows["nodes"].nunique() > 1 else []
+    if rows.duplicated(["strategy", "cores", *split]).any():
+        split.append("threads")
+    for names, line in rows.groupby(["strategy", *split], sort=False):
+        values = dict(zip(split, names[1:], strict=True))
+        label = names[0]
+        if values.get("nodes", 1) > 1:
+            label += f" on {values['nodes']} nodes"
+        if "threads" in values:
+            label += f", {values['threads']} threads per worker"
+        yield label, names[0], line.sort_values("cores")
+
+
+def in_legend(name: str) -> str:
+    """Return a name as a label; matplotlib leaves those that begin with _ out of legends."""
+    return f"\u200b{name}" if name.startswith("_") else name
 
 
 def dash(value: object, values: Iterable[object]) -> Any:

@@ -268,10 +268,13 @@ def with_elapsed(epochs: pd.DataFrame) -> pd.DataFrame:
 def learning_curve(epochs: pd.DataFrame, column: str) -> pd.DataFrame:
     """Return a row per epoch: mean elapsed seconds; mean, low and high of a column over repeats.
 
+    An epoch that some runs have not reached, as those that stop early, has none.
+
     Args:
         epochs: with_elapsed() of runs that are repeats of one another.
     """
-    per_epoch = epochs.groupby("epoch")
+    counts = epochs.groupby("epoch")["elapsed"].transform("size")
+    per_epoch = epochs[counts == counts.max()].groupby("epoch")
     return per_epoch.agg(
         elapsed=("elapsed", "mean"),
         mean=(column, "mean"),

@@ -43,7 +43,7 @@ OF_OTHERS = {
     comparison.NOT_SIGNIFICANT: "statistically indistinguishable from it",
     comparison.IDENTICAL: "identical to it in every pair of runs",
     comparison.DIFFERS: "significantly worse",
-    comparison.UNKNOWN: "not tested, because the pairs of runs show no spread",
+    comparison.UNKNOWN: "not tested, because the pairs of runs have one difference only",
     NOT_RANKED: "not ranked, because runs diverged",
     MISSING: "not ranked, because runs are missing",
     UNDEFINED: "not ranked, because the score is not defined in all runs",
@@ -258,7 +258,7 @@ def _score(row: pd.Series, facts: StudyFacts) -> str:
     metric = facts.metric
     if pd.isna(row["score"]):
         is_diverged = row["finding"] == NOT_RANKED
-        diverged = f"none, since all runs with {facts.baseline} diverged"
+        diverged = f"none, since runs with {facts.baseline} diverged"
         return diverged if is_diverged else "not defined in any run"
     return metric.text(row["score"], 1) + _interval(row["low_95"], row["high_95"], metric)
 
@@ -347,4 +347,6 @@ def _cost(scores: pd.DataFrame, fastest: pd.Series, facts: StudyFacts) -> str:
         return (
             f" Its {metric} does not differ significantly from that with {facts.baseline}; {limit}."
         )
-    return f" Whether its {metric} differs cannot be tested: the pairs of runs show no spread."
+    return (
+        f" Whether its {metric} differs cannot be tested: pairs of runs have one difference only."
+    )

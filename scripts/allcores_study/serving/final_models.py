@@ -79,11 +79,14 @@ def _expected(study: Study, run: Run, runs: pd.DataFrame) -> dict[str, Any]:
         "model": run.model.label,
         "schedule": run.schedule.label,
         "strategy": run.strategy.label,
+        "nodes": run.nodes,
+        "workers": run.workers,
+        "threads": run.threads_per_worker,
     }
     of_run = runs[(runs[[*settings]] == list(settings.values())).all(axis=1)]
     of_run = of_run[of_run["train_size"].isin(of_run.nlargest(1, "train_samples")["train_size"])]
     low, high = comparison.interval(of_run, study.facts.metric)
-    mean = of_run["score"].mean(skipna=False)
+    mean = comparison.mean(of_run) if of_run["score"].notna().all() else math.nan
     values = {"score": mean, "low_95": low, "high_95": high} if math.isfinite(mean) else {}
     known = {key: float(value) if math.isfinite(value) else None for key, value in values.items()}
     return dict.fromkeys(("score", "low_95", "high_95")) | known | {"runs": len(of_run)}

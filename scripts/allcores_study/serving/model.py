@@ -157,16 +157,20 @@ class Model:
         table = self.predictions(data, unknown_as_none, are_compared=False).table
         table = table.filter(regex="^p_")
         if table.columns.empty:
-            raise ValueError("the model predicts numbers, not probabilities of classes")
+            raise ValueError("the model does not give the probabilities of a sample's classes")
         return table.to_numpy()
 
     def score(self, data: Any, true: Any) -> float:
         """Return the accuracy, or R2 for numbers, as scikit-learn's estimators do.
 
-        Of several labels, all have to be right.
+        Of several labels, all have to be right. For segmentation, it is that of the pixels.
         """
         from sklearn import metrics
 
+        from allcores_study.analysis import measures
+
+        if self.predictors[0].task.name == "segmentation":
+            return measures.pixel_accuracy(np.asarray(true), self.predict(data), None)
         measure = metrics.r2_score if self._predicts_numbers else metrics.accuracy_score
         return float(measure(true, self.predict(data)))
 
@@ -295,11 +299,14 @@ def _final(file: Path) -> Iterator[_Found]:
 
 def _cross_validated(study: Path) -> Iterator[_Found]:
     """Yield what the runs of a study have in common that are repeats, the best first."""
+    from allcores_study.analysis import comparison  # not at the top: it imports scipy
+
     runs = tidy.read(study / "runs.csv")
     metric = Metric.of(runs.columns[runs.columns.get_loc("score") + 1])
     folder = ResultsFolder(str(study.absolute().parents[1]))
     sound = runs[runs["diverged"].isna()]
-    means = sound.groupby(tidy.SETTINGS)["score"].mean() * metric.sign
+    groups = sound.groupby(tidy.SETTINGS)
+    means = pd.Series({key: metric.sign * comparison.mean(group) for key, group in groups})
     all_runs = dict(iter(runs.groupby(tidy.SETTINGS)))
     for key in means.sort_values(ascending=False, kind="stable").index:
         of_key = all_runs[key]

@@ -81,6 +81,22 @@ def test_seeds_with_the_same_folds_are_no_further_evidence():
     assert not any("same folds" in said for said in verdict.of_conditions(again))
 
 
+def test_the_mean_that_is_shown_is_in_the_middle_of_its_interval():
+    """Where one division into few groups came twice, another once."""
+    frame = runs(["best", "near"])
+    again = pd.concat([frame, frame.assign(seed=1)], ignore_index=True)
+    again = pd.concat([again, frame.assign(seed=2, score=1 - frame["score"])], ignore_index=True)
+    known = again.assign(test_samples=again["split"] + (again["seed"] == 2).map(str))
+    for name, of_row in (("models_table", "score"), ("accuracy_table", "accuracy")):
+        made = products.load(name).table(known, FACTS).set_index("model")
+        for model in ("best", "near"):
+            scores = known[known["model"] == model].groupby("test_samples")["score"].mean()
+            assert made.loc[model, of_row] == pytest.approx(scores.mean())
+            assert made.loc[model, of_row] != pytest.approx(
+                known[known["model"] == model]["score"].mean()
+            )
+
+
 def tables(frame):
     names = ("models_table", "accuracy_table")
     return {name: products.load(name).table(frame, FACTS) for name in names}

@@ -149,7 +149,7 @@ def test_a_candidate_that_lacks_scores_is_not_the_best(scores, said):
     rows = [
         {"candidate": name, "score": score, "chosen": None, "epochs": 1, "core_seconds": 1.0}
         | dict.fromkeys(("dataset", "model", "schedule", "strategy", "train_size"), "x")
-        | {"workers": 1, "threads": 1, "split": f"fold {fold}"}
+        | {"nodes": 1, "workers": 1, "threads": 1, "split": f"fold {fold}"}
         for name, values in scores.items()
         for fold, score in enumerate(values)
     ]
@@ -163,7 +163,7 @@ def test_of_many_sweeps_it_is_told_where_to_look(datasets, is_short):
     rows = [
         {"candidate": name, "score": 0.5, "chosen": name == "a", "epochs": 1, "core_seconds": 3600}
         | dict.fromkeys(("model", "schedule", "strategy", "train_size"), "x")
-        | {"workers": 1, "threads": 1, "dataset": f"d{number}"}
+        | {"nodes": 1, "workers": 1, "threads": 1, "dataset": f"d{number}"}
         for name in ("a", "b")
         for number in range(datasets)
     ]

@@ -8,6 +8,8 @@ from allcores_study.analysis import products, selection
 from allcores_study.analysis.figures import sweep
 
 FACTS = products.StudyFacts("s", "serial", None, ())
+SETUP = {"dataset": "d", "strategy": "serial", "nodes": 1, "workers": 1, "threads": 1}
+SETUP |= {"train_size": "all"}
 RANDOM = np.random.default_rng(0)
 
 
@@ -25,7 +27,7 @@ def candidates(count=40, models=("mlp",)):
         }
     )
     folds = [frame.assign(split=fold, score=frame["score"] + fold / 100) for fold in (0, 1)]
-    return pd.concat([fold.assign(model=model) for fold in folds for model in models])
+    return pd.concat([fold.assign(model=model, **SETUP) for fold in folds for model in models])
 
 
 def test_none_and_lists_are_values_beside_numbers_in_order():
@@ -40,7 +42,7 @@ def test_candidates_of_one_key_are_joined_beside_a_model_with_other_keys():
     frame = candidates(9).assign(schedule="constant")
     alone = pd.DataFrame(
         {"swept_depth": ["2", "4", "None"], "score": [0.5, 0.6, 0.7], "candidate": ["a", "b", "c"]}
-    ).assign(model="forest", schedule="none")
+    ).assign(model="forest", schedule="none", **SETUP)
     panels = sweep.figure(pd.concat([frame, alone], ignore_index=True), FACTS).axes
     joined = {
         (panel.get_title("left"), panel.get_xlabel()): max(len(line.get_xdata()) for line in lines)
@@ -58,7 +60,7 @@ def test_none_stands_behind_the_numbers_and_leaves_those_of_other_models_numbers
     frame = pd.concat(
         pd.DataFrame({"model": model, "swept_decay": values, "score": [0.5, 0.6, 0.7]})
         for model, values in decays.items()
-    ).assign(schedule="constant", candidate=["a", "b", "c", "d", "e", "f"])
+    ).assign(schedule="constant", candidate=["a", "b", "c", "d", "e", "f"], **SETUP)
     numbers, mixed = sweep.figure(frame.reset_index(drop=True), FACTS).axes
     assert numbers.get_xscale() == "log"
     assert sorted(numbers.lines[1].get_xdata()) == [0.0001, 0.01, 0.1]

@@ -157,8 +157,11 @@ def test_how_it_was_split_is_said():
         (by_time, "2 folds, each scored after training on the earlier ones"),
         (by_group, "2-fold cross-validation, groups held out as a whole"),
     ):
-        ((_, said),) = methods._splits(runs_of(rows), [run], FACTS)
+        ((_, said),) = methods._splits(runs_of(rows), [run], FACTS, {})
         assert said == f"{how}; 100 training samples, 10 test samples"
+    brought = {run.dataset.label: Facts(20, 0, (3,), own_folds=[5, 5])}
+    ((_, said),) = methods._splits(runs_of(RUNS), [run], FACTS, brought)
+    assert said.startswith("2 folds that the data bring; ")
     assert ("learning-rate schedules", "warm with warm up 0.25") in [*methods._of_networks([run])]
 
 
@@ -386,3 +389,18 @@ def test_the_learning_curve_of_a_cell_is_the_mean_of_its_runs():
     curve = tidy.learning_curve(epochs.assign(score=[1.0, 2.0, 3.0, 6.0]), "score")
     assert list(curve["elapsed"]) == [99, 110]
     assert curve[["mean", "low", "high"]].to_numpy().tolist() == [[2, 1, 3], [4, 2, 6]]
+
+
+def test_of_a_chosen_model_all_choices_are_described():
+    chosen = [vary(fold=k, optimizer=Entry("Adam", "Adam", {"lr": k / 100})) for k in (1, 2)]
+    (_, said), *_ = methods._models(runs_of(RUNS[:2]), chosen)
+    assert "Adam with learning rate 0.01" in said
+    assert "Adam with learning rate 0.02" in said
+
+
+def test_numbers_that_round_to_a_thousand_have_no_power():
+    from allcores_study.analysis.tables import data
+
+    assert [data._text(number) for number in (12.345, 999.4, 999.7, 1234.5)] == [
+        *("12.3", "999", "1,000", "1,234")
+    ]

@@ -41,7 +41,7 @@ def figure(runs: pd.DataFrame, classes: pd.DataFrame, facts: StudyFacts) -> Figu
     for panel, ((dataset, train_size), group) in zip(panels, places, strict=True):
         rows = [repeats for _, repeats in group.groupby(tidy.SETTINGS, sort=False)]
         # Rows without a score, NaN, come last.
-        means = [-facts.metric.sign * repeats["score"].mean() for repeats in rows]
+        means = [-facts.metric.sign * comparison.mean(repeats) for repeats in rows]
         rows = [rows[place] for place in np.argsort(means, kind="stable")]
         rows = rows[:MOST_ROWS]
         for row, repeats in enumerate(rows):
@@ -59,7 +59,7 @@ def figure(runs: pd.DataFrame, classes: pd.DataFrame, facts: StudyFacts) -> Figu
 def _draw(panel: Axes, row: int, repeats: pd.DataFrame, colour: str, facts: StudyFacts) -> None:
     """Draw the runs of one setup, their mean, its interval, and published scores."""
     scores = facts.metric.scale * repeats["score"].to_numpy()
-    mean = np.nanmean(scores) if not np.isnan(scores).all() else np.nan
+    mean = facts.metric.scale * comparison.mean(repeats)
     low, high = facts.metric.scale * np.array(comparison.interval(repeats, facts.metric))
     panel.plot(scores, np.full(len(scores), row + BELOW), color=colour, **RUN)
     panel.errorbar(mean, row, xerr=[[mean - low], [high - mean]], color=colour, **MEAN)

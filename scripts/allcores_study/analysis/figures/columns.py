@@ -42,7 +42,7 @@ def figure(
         own = importance.merge(rows[[*comparison.TRAINED, "column"]])
         _draw(panel, shown, own, colours[rows["model"].iloc[0]], facts.metric.scale)
         used = own[[*comparison.TRAINED, *tidy.REPEAT]].drop_duplicates()
-        score = facts.metric.text(used.merge(of_baseline)["score"].mean())
+        score = facts.metric.text(comparison.mean(used.merge(of_baseline)))
         panel.set_title(f"{panel.get_title()}: {facts.metric} {score}")
         unit = " (points)" if facts.metric.unit else ""
         panel.set_xlabel(f"how much worse {facts.metric} is{unit}")

@@ -31,10 +31,9 @@ def figure(speed_table: pd.DataFrame, facts: StudyFacts) -> Figure | None:
     figure, panels = style.panels_of(speeds, width=4.6, height=3.8)
     for panel, group in panels:
         model = group["model"].iloc[0]
-        for strategy, line in group.groupby("strategy", sort=False):
-            line = line.sort_values("cores")
+        for label, strategy, line in style.lines(group):
             colour, marker = colours[strategy]
-            panel.plot(line["cores"], line["per_1000"], color=colour, marker=marker, label=strategy)
+            panel.plot(line["cores"], line["per_1000"], color=colour, marker=marker, label=label)
         references = of_times(facts.references)
         published = [reference for reference in references if reference["model"] == model]
         _references(panel, published)

@@ -48,7 +48,7 @@ def figure(
             colormaps["tab20"].colors[number % COLOURS],  # type: ignore[attr-defined]
             " or ".join(dict.fromkeys(names)),
         )
-        figure.axes[0].plot([], [], "s", color=colour, label=name)
+        figure.axes[0].plot([], [], "s", color=colour, label=style.in_legend(name))
     style.legend_below(figure)
     return figure
 

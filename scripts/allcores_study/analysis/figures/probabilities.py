@@ -90,7 +90,9 @@ def _draw(
         area = np.mean([area for _, area in found])
         name = "mean of all classes" if k is None else names[k]
         mean = np.mean([values for values, _ in found], axis=0)
-        panel.plot(GRID, mean, color=colour, lw=1.8, label=f"{name}: area {area:.3f}")
+        panel.plot(
+            GRID, mean, color=colour, lw=1.8, label=style.in_legend(f"{name}: area {area:.3f}")
+        )
     panel.legend(loc="lower center")
 
 

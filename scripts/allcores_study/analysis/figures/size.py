@@ -29,15 +29,17 @@ def figure(epochs: pd.DataFrame, runs: pd.DataFrame) -> Figure | None:
         return None
     colours = style.strategies(timed["strategy"])
     figure, panels = style.panels_of(timed, more=["dataset"], width=5)
+    setups = [*timed[tidy.SETUP].drop_duplicates().itertuples(index=False, name=None)]
     for panel, group in panels:
-        for _, rows in group.groupby(tidy.SETUP, sort=False):
+        for setup, rows in group.groupby(tidy.SETUP, sort=False):
             samples, seconds = rows["train_samples"], rows["epoch_seconds"]
             colour, marker = colours[rows["strategy"].iloc[0]]
             label = style.setup_text(rows.iloc[0])
             if rows["train_size"].nunique() > 1:
                 line = stats.linregress(samples, seconds)
                 ends = np.array([0, samples.max()])
-                panel.plot(ends, line.intercept + line.slope * ends, color=colour)
+                values = line.intercept + line.slope * ends
+                panel.plot(ends, values, color=colour, ls=style.dash(setup, setups))
                 error = f" ± {1000 * line.stderr:.2g}" if len(rows) > 2 else ""
                 label += f": {line.intercept:.2g} s + {1000 * line.slope:.3g}{error} s per 1,000"
             panel.plot(samples, seconds, marker, color=colour, ms=5, label=label)

@@ -49,26 +49,13 @@ def _lines(table: pd.DataFrame, quantity: str) -> Figure:
         base_cores = (group["cores"] * group["efficiency"] / group["speedup"]).dropna()
         for least in base_cores[:1]:
             panel.plot([least, most], [1, most / least], color="0.6", lw=1, ls="--", label="ideal")
-        # Each number of nodes has its own line, and so has each number of threads.
-        split = ["nodes"] if group["nodes"].nunique() > 1 else []
-        if group.duplicated(["strategy", "cores", *split]).any():
-            split.append("threads")
-        for names, line in group.groupby(["strategy", *split], sort=False):
-            line = line.sort_values("cores")
-            colour, marker = colours[names[0]]
-            values = dict(zip(split, names[1:], strict=True))
-            label = names[0]
-            if values.get("nodes", 1) > 1:
-                label += f" on {values['nodes']} nodes"
-            if "threads" in values:
-                label += f", {values['threads']} threads per worker"
+        for label, strategy, line in style.lines(group):
+            colour, marker = colours[strategy]
             panel.errorbar(
                 *(line["cores"], line["speedup"], _reach(line)),
                 color=colour,
                 marker=marker,
-                ls=style.dash(
-                    values.get("nodes", line["nodes"].iloc[0]), sorted(group["nodes"].unique())
-                ),
+                ls=style.dash(line["nodes"].iloc[0], sorted(group["nodes"].unique())),
                 capsize=3,
                 label=label,
             )

@@ -32,29 +32,31 @@ others are not shown.
 
 
 def figure(candidates: pd.DataFrame, facts: StudyFacts) -> Figure:
-    """Draw a panel for each model and key."""
+    """Draw a panel for each model, what else differs but the schedule, and key."""
+    others = [name for name in tidy.SETTINGS if name not in ("model", "schedule")]
+    shown = ["model", *tidy.varying(candidates, others)]
     keys = [name for name in candidates if name.startswith(SWEPT_COLUMN)]
     panels = [
-        (model, key, group.dropna(subset=[key, "score"]))
-        for model, group in candidates.groupby("model", sort=False)
+        (style.title(shown, names), key, group.dropna(subset=[key, "score"]))
+        for names, group in candidates.groupby(shown, sort=False)
         for key in keys
     ]
-    panels = [(model, key, group) for model, key, group in panels if group[key].nunique() > 1]
+    panels = [(title, key, group) for title, key, group in panels if group[key].nunique() > 1]
     if not panels:
         return style.empty("no swept value differs, or no candidate has a score")
     figure, axes = style.panels(len(panels), sharey=True)
-    for panel, (model, key, group) in zip(axes, panels, strict=True):
+    for panel, (title, key, group) in zip(axes, panels, strict=True):
         x = _positions(panel, parsed(group[key]))
         for schedule, of_schedule in group.groupby("schedule", sort=False):
             places, scores = x[of_schedule.index], facts.metric.scale * of_schedule["score"]
             (dots,) = panel.plot(places, scores, ".", alpha=0.5, label=str(schedule))
             means = scores.groupby(places).mean()
-            others = [of_schedule[other].nunique() for other in keys if other != key]
+            varied = [of_schedule[other].nunique() for other in keys if other != key]
             # No line through values drawn from a range: candidates differ in their other values.
-            if max(others, default=0) <= 1 or 2 * len(means) <= of_schedule["candidate"].nunique():
+            if max(varied, default=0) <= 1 or 2 * len(means) <= of_schedule["candidate"].nunique():
                 panel.plot(means.index, means, "-", color=dots.get_color())
         panel.set_xlabel(key.removeprefix(SWEPT_COLUMN).replace("_", " "))
-        panel.set_title(str(model), loc="left")
+        panel.set_title(title, loc="left")
         panel.set_ylabel(facts.metric.axis)
     style.leave_out_farthest(axes[0], facts.metric.scale * candidates["score"])
     if tidy.varying(candidates, ["schedule"]):

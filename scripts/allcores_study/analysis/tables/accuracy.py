@@ -48,6 +48,7 @@ def table(runs: pd.DataFrame, facts: StudyFacts) -> pd.DataFrame:
         seconds=("training_seconds", "mean"),
         core_seconds=("core_seconds", "mean"),
     ).reset_index()
+    table[facts.metric.name] = [comparison.mean(repeats) for _, repeats in groups]
     intervals = [comparison.interval(repeats, facts.metric) for _, repeats in groups]
     place = table.columns.get_loc("standard_deviation")
     for end, name in enumerate(("low_95", "high_95"), 1):

@@ -24,7 +24,7 @@ one. Of more columns and categories, about the first 100 are shown.
 """
 MOST_CLASSES, MOST_ROWS = 10, 100
 NUMBERS = dict.fromkeys(("known", "missing"), WHOLE)
-FRACTIONS = 1000  # numbers up to here are shown with decimals
+FRACTIONS = 999.5  # smaller numbers are shown with three digits
 
 
 def table(datasets: dict[str, Dataset]) -> pd.DataFrame:

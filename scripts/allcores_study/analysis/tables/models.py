@@ -46,9 +46,10 @@ def _ranked(runs: pd.DataFrame, metrics: Sequence[Metric]) -> pd.DataFrame:
     """Return the rows of one dataset and training-set size."""
     metric, *others = metrics
     groups = runs.groupby(COMPETITOR, sort=False)
-    scores = {"score": ("score", "mean"), "scored": ("score", "count"), "runs": ("score", "size")}
+    scores = {"scored": ("score", "count"), "runs": ("score", "size")}
     means = {other.name: (other.name, "mean") for other in others}
     rows = groups.agg(**scores, **means, diverged=("diverged", "count")).reset_index()
+    rows["score"] = [comparison.mean(group) for _, group in groups]
     rows[["low_95", "high_95"]] = [comparison.interval(group, metric) for _, group in groups]
     # Means over different sets of folds and seeds are not comparable.
     expected = len(runs[tidy.REPEAT].drop_duplicates())

@@ -58,8 +58,8 @@ def table(runs: pd.DataFrame, against_runs: pd.DataFrame, facts: StudyFacts) -> 
             "packed_seconds": packed_groups["core_seconds"].sum() / core_seconds * makespan,
             "one_by_one_training": single_groups["training_seconds"].sum(),
             "packed_training": packed_groups["training_core_seconds"].sum() / cores,
-            f"one_by_one_{facts.metric.name}": single_groups["score"].mean(),
-            f"packed_{facts.metric.name}": packed_groups["score"].mean(),
+            f"one_by_one_{facts.metric.name}": single_groups.apply(comparison.mean),
+            f"packed_{facts.metric.name}": packed_groups.apply(comparison.mean),
         }
     ).reset_index()
     compared = comparison.compare(packed, single, SAME, facts.metric)

@@ -43,7 +43,7 @@ def table(runs: pd.DataFrame, facts: StudyFacts) -> pd.DataFrame | None:
                 "source": ", ".join(_setting(first, own)),
                 "cores": first["cores"],
                 "seconds_per_1000": 1000 * per_sample.median(),
-                **{"score": repeats["score"].mean(), "low_95": low, "high_95": high},
+                **{"score": comparison.mean(repeats), "low_95": low, "high_95": high},
             }
         )
     table = pd.DataFrame(rows, columns=COLUMNS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -26,7 +26,7 @@ trained, averaged over folds. *core hours*: the time spent on it.
 COMPARED = ("candidate", "score", "chosen", "core_hours")
 
 # Candidates are compared if these columns are equal.
-SAME = ["dataset", "model", "schedule", "strategy", "workers", "threads", "train_size"]
+SAME = tidy.SETTINGS
 # Columns that this table formats differently from wording.NUMBERS.
 NUMBERS = dict.fromkeys(("low", "high"), number)
 OTHERS = Number("{:g}")  # swept values
@@ -110,13 +110,20 @@ def _in_words(row: pd.Series) -> str:
     for name in (name for name in row.index if name.startswith(SWEPT_COLUMN)):
         value = row[name]
         if not pd.isna(value):
-            number = f"{value:.3g}" if isinstance(value, float) else str(value).replace("x", "-")
-            parts.append(f"{name.removeprefix(SWEPT_COLUMN).replace('_', ' ')} {number}")
+            parts.append(f"{name.removeprefix(SWEPT_COLUMN).replace('_', ' ')} {_text(value)}")
     return ", ".join(parts) or row["candidate"]
+
+
+def _text(value: Any) -> str:
+    """Return a swept value; of a list, its elements: "64-32"."""
+    if isinstance(value, float):  # of whole numbers, too, where other sweeps lack the key
+        return str(int(value)) if value.is_integer() else f"{value:.3g}"
+    text = str(value)
+    return text.strip("[]").replace(", ", "-") if text.startswith("[") else text
 
 
 def _groups(sweep_table: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """Yield (title, rows) of each combination of settings."""
-    shown = ["model", *tidy.varying(sweep_table, SAME[:1] + SAME[2:])]
+    shown = ["model", *tidy.varying(sweep_table, [name for name in SAME if name != "model"])]
     for names, group in sweep_table.groupby(shown, sort=False):
         yield style.title(shown, names), group
