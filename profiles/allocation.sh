@@ -52,8 +52,9 @@ for word in "$@"; do
   before=$word
 done
 
-"$PYTHON" -m snakemake -s "$PLACE/workflow/Snakefile" --cores "$cores" --retries 2 \
-  $( ((memory)) && echo --resources mem_mb="$memory") "$@" &
+# A flag follows --resources, which would take targets for more of them.
+"$PYTHON" -m snakemake -s "$PLACE/workflow/Snakefile" $( ((memory)) && echo --resources mem_mb="$memory") \
+  --cores "$cores" --retries 2 "$@" &
 snakemake=$! requeue=no
 stop() {
   requeue=$1 # whether this script has to requeue the job

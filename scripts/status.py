@@ -36,10 +36,15 @@ def main(flags: Namespace) -> None:
     if not Path(name).is_dir():
         print(f"nothing has been run yet: there is no {Path(name).absolute()}")
     ledger = Ledger(config, table, folder)
-    if flags.unused or flags.remove_unused:
-        if flags.remove_unused and journal.is_held(folder):
-            raise ValueError("snakemake is running; nothing was removed")
-        print(*unused(folder, table, config, flags.remove_unused), sep="\n")
+    if flags.remove_unused and Path(name).is_dir():
+        try:
+            held = journal.hold(folder.call_file(journal.LOCK))
+        except BlockingIOError:
+            raise ValueError("snakemake is running; nothing was removed") from None
+        with held:
+            print(*unused(folder, table, config, remove=True), sep="\n")
+    elif flags.unused or flags.remove_unused:
+        print(*unused(folder, table, config), sep="\n")
     elif flags.why:
         print(*why.lines(ledger), sep="\n")
     else:

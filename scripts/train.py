@@ -91,7 +91,7 @@ def train(file: Path, available: int | None) -> int:
         print(f"{needed} threads on {cores.allowed()} cores: expect it to be slow", flush=True)
     # Set before the imports: numpy and torch read these variables when they are imported.
     cores.set_thread_variables(run.threads_per_worker)
-    if len(requests) == 1:
+    if len(requests) == 1 and not lost:
         return train_alone(requests[0], node)
     if run.is_estimator:  # its package takes a second to import, and all runs have this model
         # The runs record the code that is imported here, even if a file is edited meanwhile.

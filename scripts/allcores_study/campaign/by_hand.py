@@ -49,7 +49,7 @@ def job_of(flags: argparse.Namespace) -> Path:
     run = table.of(STUDY)[0]
     cores.set_thread_variables(1)  # ranks cannot be forked from a process in which torch has more
     data = Path(RESULTS.path, "data", f"{run.dataset.label}_{run.dataset.digest}")
-    preparation.prepare(run.dataset, "results/downloads", data)
+    preparation.prepare(run.dataset, config["downloads"], data)
     # One folder per set of settings, so that two runs never share one.
     name = f"{run.model.label}_{run.strategy.label}_w{run.workers}_{run.digest}"
     output, checkpoints = Path(RESULTS.run(name)), Path(RESULTS.path, "checkpoints", name)

@@ -69,7 +69,7 @@ class Call:
         self.workflow, self.files = workflow, internals.config_files(workflow)
         self.is_main = internals.is_main_process(workflow)
         self.local_cores = internals.local_cores(workflow)
-        self.open = contextlib.ExitStack()
+        self.locked, self.open = contextlib.ExitStack(), contextlib.ExitStack()
         self.journal: Journal | None = None
         self.events: Events | None = None
         self.reported: set[str] = set()  # names of the studies whose report is made
@@ -203,7 +203,7 @@ class Call:
         """
         if not (self.is_main and self.executes):
             return
-        self.open.enter_context(journal.lock(self.folder))
+        self.locked.enter_context(journal.lock(self.folder))
         if self.local_cores is not None:
             warm_start.start(f"{self.folder.path}/logs/warm_process.log")
         known = self.folder.tried_out
@@ -263,6 +263,7 @@ class Call:
     def end(self) -> None:
         """Release the results folder and print the last lines, after the last job."""
         self.open.close()
+        self.locked.close()
         self._say_goodbye()
 
     def fail(self) -> None:
@@ -274,10 +275,16 @@ class Call:
         is_left = internals.is_told_to_leave(self.workflow)
         if is_left and (advice := internals.executor(self.workflow).cancel()):
             print(advice, file=sys.stderr)
-        is_stopped = is_left or internals.is_told_to_finish(self.workflow)
-        if not is_stopped and self.is_main:
+        if self.is_main:
             study_jobs.make_without_missing(self)
+        self.locked.close()
         self._say_goodbye()
+
+    @property
+    def is_told_to_end(self) -> bool:
+        """Whether a signal has told this invocation to end."""
+        is_left = internals.is_told_to_leave(self.workflow)
+        return is_left or internals.is_told_to_finish(self.workflow)
 
     def _say_goodbye(self) -> None:
         if self.is_main and self.journal:

@@ -35,16 +35,27 @@ def again(
         snakefile: the one that this invocation uses.
         targets: files to make; none: all of this.
     """
-    words = programs.snakemake().split()
-    is_found = any(Path(place, "Snakefile").exists() for place in (".", "workflow"))
-    if not is_found and programs.RUN not in os.environ:
-        words += ["-s", os.path.relpath(snakefile)]
+    if programs.RUN in os.environ:
+        words = programs.snakemake().split()
+    else:
+        words = [programs.snakemake()]
+        if not _is_found(snakefile):
+            words += ["-s", os.path.relpath(snakefile)]
     words += ["--cores", "all", *targets]
     # Of a flag that is repeated, Snakemake takes the last.
     for flag, values in (("--configfile", map(os.path.relpath, files)), ("--config", pairs)):
         if given := list(values):
             words += [flag, *given]
     return shlex.join(words)
+
+
+def _is_found(snakefile: str) -> bool:
+    """Return whether Snakemake would find a file, or this project's other one, without `-s`."""
+    names = ("Snakefile", "workflow/Snakefile")
+    found = next((Path(name).resolve() for name in names if Path(name).exists()), None)
+    ours = {(programs.PROJECT / name).resolve() for name in names}
+    asked = Path(snakefile).resolve()
+    return found == asked or {found, asked} <= ours
 
 
 def cores_flag(cores: int) -> str:

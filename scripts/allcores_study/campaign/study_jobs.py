@@ -15,6 +15,7 @@ from allcores_study.analysis.study import Study
 from allcores_study.campaign import commands
 from allcores_study.config import grid
 from allcores_study.watching import closing
+from allcores_study.watching.ledger import UpToDateCheck
 
 if TYPE_CHECKING:
     from snakemake.iocontainers import Wildcards
@@ -87,14 +88,16 @@ def make_without_missing(call: Call) -> None:
     Args:
         call: an invocation in which jobs have failed.
     """
-    if not any(map(call.folder.has, call.table.runs)):
+    if call.is_told_to_end:
         return
-    table = call.folder.without_missing(call.table)
+    table = UpToDateCheck(call.folder, call.table).table_of_these()
     jobs = [StudyJob(call, name, table) for name in table.reported]
     outdated = [job for job in jobs if job.is_outdated]
     if outdated:
         print("Making tables and figures of the runs that have results", file=sys.stderr)
     for job in sorted(outdated, key=lambda job: bool(job.csvs_of_other)):
+        if call.is_told_to_end:
+            break
         log = Path(call.folder.report_log(job.name))
         log.parent.mkdir(parents=True, exist_ok=True)
         arguments = job.arguments(commands.again(*call.given))

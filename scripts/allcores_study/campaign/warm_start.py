@@ -21,6 +21,7 @@ import contextlib
 import gc
 import json
 import os
+import platform
 import runpy
 import select
 import shutil
@@ -68,8 +69,12 @@ def command(program: str | Path, is_warm: bool, place: Path | None = None) -> li
 
 
 def folder() -> Path:
-    """Return where the warm process of this process, or of its caller, has its socket."""
-    return Path(os.environ.get(THERE) or f".snakemake/warm_process_{os.getpid()}").absolute()
+    """Return where the warm process of this process, or of its caller, has its socket.
+
+    In containers, several may have one number.
+    """
+    own = f".snakemake/warm_process_{platform.node()}_{os.getpid()}"
+    return Path(os.environ.get(THERE) or own).absolute()
 
 
 def start(

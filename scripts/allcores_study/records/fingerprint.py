@@ -123,7 +123,13 @@ def loaded() -> dict[str, str | None]:
             _when_loaded[name] = _hash(file)
     _cache().save()
     hashes = {name: _when_loaded[name] for name in files if name in _when_loaded}
-    return hashes | {name: _version(name) for name in _distributions(frozenset(programs.brought))}
+    # Also those that this process had imported before the user's module did.
+    imports = [
+        one for file in files.values() if file.is_file() for one in _contents(file)["imports"]
+    ]
+    named = {source.partition(".")[0] for dots, source, _ in imports if not dots}
+    packages = frozenset(programs.brought | {name for name in named if name in sys.modules})
+    return hashes | {name: _version(name) for name in _distributions(packages)}
 
 
 @functools.cache

@@ -58,7 +58,7 @@ class ResultsFolder:
     path: str
 
     def config(self, config: dict[str, Any]) -> str:
-        """Return the file of a config with values from --config, named by its digest."""
+        """Return the file of an invocation's whole config, named by its digest."""
         return f"{self.path}/configs/{digest(json.dumps(config))}.json"
 
     @property
@@ -131,10 +131,6 @@ class ResultsFolder:
     def digests(self) -> KeptDigests:
         """KeptDigests of the files in the folder, see _recorded()."""
         return _digests(self.path)
-
-    def without_missing(self, table: Table) -> Table:
-        """Return a grid.Table without the runs that lack results."""
-        return table.without({path for path in table.runs if not self.has(path)})
 
     def data(self, run: Run) -> str:
         return self.dataset(run.dataset.label)

@@ -62,6 +62,7 @@ def lines(
     yield from _listed([f"  diverged: {path}" for path in diverged])
     yield from _listed(["\n".join(failure(job)) for job in failed])
     yield from _listed([f"  stopped: {path}" for path in stopped])
+    touched = set(call_journal.call.expected)
     pages = {name: Path(folder.study(name), "report.html") for name in table.reported}
     is_made = all(pages[name].exists() for name in reported)
     if missing or not (failed or is_made):
@@ -71,7 +72,8 @@ def lines(
         )
     for name, page in pages.items():
         if page.exists():
-            is_new = page.stat().st_mtime >= call_journal.call.started or not missing
+            is_left = name not in reported and touched.isdisjoint(table.paths_of(name))
+            is_new = page.stat().st_mtime >= call_journal.call.started or is_left
             yield from answer(page.parent) if is_new else ()
             yield f"Report of {name}{'' if is_new else ' (from an earlier invocation)'}: {page}"
         models = page.parent / FINAL_MODELS

@@ -173,7 +173,7 @@ def hold(file: str | Path) -> TextIO:
         held.close()
         raise BlockingIOError(Path(file).read_text()) from None
     held.truncate(0)
-    held.write(f"process {os.getpid()} on {platform.node()}")
+    held.write(_said(os.getpid(), platform.node()))
     held.flush()
     return held
 
@@ -186,6 +186,18 @@ def is_held(folder: ResultsFolder) -> bool:
         except BlockingIOError:
             return True
     return False
+
+
+def is_held_by(folder: ResultsFolder, call: CallRecord) -> bool:
+    """Return whether an invocation was the last one that began to use a results folder."""
+    try:
+        return Path(folder.call_file(LOCK)).read_text() == _said(call.pid, call.host)
+    except OSError:
+        return False
+
+
+def _said(pid: int, host: str) -> str:
+    return f"process {pid} on {host}"
 
 
 def forget_calls(folder: ResultsFolder, name: str) -> None:

@@ -186,6 +186,10 @@ class UpToDateCheck:
         run = self.folder.run_at(self.table, path)
         return record.is_up_to_date(self.made_of(run)) and self.has_what_is_asked(path, record)
 
+    def table_of_these(self) -> Table:
+        """Return the table without the runs that lack such results."""
+        return self.table.without({path for path in self.table.runs if not self(path)})
+
     def is_choice_up_to_date(self, selection: Selection) -> bool:
         """Return whether a choice was made by the results that its inner runs have now."""
         try:

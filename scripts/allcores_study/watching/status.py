@@ -28,7 +28,9 @@ class Status:
         """Return a snapshot of the latest invocation."""
         call, jobs = journal.read_call(self.folder), journal.read_jobs(self.folder)
         is_over = not journal.is_held(self.folder)
-        runs = state.states(self.table.runs, jobs, self.ledger.check, is_over)
+        # Another invocation may be about to begin, and not have recorded anything yet.
+        is_earlier = is_over or (call is not None and not journal.is_held_by(self.folder, call))
+        runs = state.states(self.table.runs, jobs, self.ledger.check, is_earlier)
         return state.CallSnapshot(self.table, call, jobs, runs, is_over)
 
     def lines(self, look: state.CallSnapshot, rerun: Callable[[str], str]) -> Iterator[str]:

@@ -98,6 +98,8 @@ class Executor(SlurmExecutor):
         self.answers = True
         self.reasons: set[str] = set()  # why jobs were pending at the last report
         self.unknown: dict[str, int] = {}  # number of a job -> looks at which SLURM knew no such
+        # Number -> job, of those that have not ended. `active_jobs` lacks them while it looks.
+        self.submitted: dict[str, SubmittedJobInfo] = {}
 
     def begin(
         self,
@@ -125,6 +127,11 @@ class Executor(SlurmExecutor):
         """Return the flag for a job's partition; without one, SLURM uses its default."""
         is_named = job.resources.get("slurm_partition") or self._partitions
         return super().get_partition_arg(job) if is_named else ""
+
+    def report_job_submission(self, job_info: SubmittedJobInfo, register_job: bool = True) -> None:
+        """Note that SLURM has a job."""
+        self.submitted[job_info.external_jobid] = job_info
+        super().report_job_submission(job_info, register_job)
 
     def run_job(self, job: "JobExecutorInterface") -> None:
         """Submit a job, and retry after a pause if that failed for a temporary reason.
@@ -240,13 +247,14 @@ class Executor(SlurmExecutor):
             if state:
                 self.note_state(job.job.jobid, state not in QUEUED)
             return False
+        self.submitted.pop(number, None)
         return True
 
     # Cancelling.
 
     def numbers(self) -> list[str]:
         """Return the numbers, as texts, that SLURM gave to the jobs that have not ended."""
-        return [job.external_jobid for job in self.active_jobs]
+        return list(self.submitted)
 
     def cancel_pending(self) -> None:
         """Cancel the jobs that SLURM has not begun, if it answers."""
@@ -260,7 +268,7 @@ class Executor(SlurmExecutor):
         Snakemake itself overlooks jobs whose state it is just asking for.
         """
         try:
-            self.cancel_jobs(self.active_jobs)
+            self.cancel_jobs(list(self.submitted.values()))
         except WorkflowError:
             numbers = " ".join(self.numbers())
             return f"SLURM does not answer and may still have jobs; run scancel {numbers}"
@@ -285,7 +293,9 @@ def jobs_of_user() -> dict[str, InQueue] | None:
     fields = ",".join(f"{field}:{width}" for field, width in widths.items())
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         # squeue pads fields to a number of bytes, not of characters.
-        lines = _answer("squeue", "-h", "--me", "--states=all", f"--Format={fields}").splitlines()
+        lines = _answer(
+            "squeue", "-h", "--me", "--array", "--states=all", f"--Format={fields}"
+        ).splitlines()
         ends = [0, *accumulate(widths.values())]
         rows = [
             [line[start:end].decode(errors="replace").strip() for start, end in pairwise(ends)]

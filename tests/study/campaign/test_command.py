@@ -1,12 +1,14 @@
 """`allcores run` leaves to Snakemake what is Snakemake's, and adds only what is missing."""
 
 import os
+import shlex
 import sys
 
 import pytest
 from conftest import ROOT
 
 from allcores.machine import cores, memory
+from allcores_study import programs
 from allcores_study.campaign import commands
 
 sys.path.append(str(ROOT / "scripts"))
@@ -96,3 +98,25 @@ def test_the_command_of_a_report_gives_each_flag_once():
     """Of a flag that is repeated, Snakemake takes the last."""
     said = commands.again(["a.yaml", "b.yaml"], ["x=1", "y=2"], "workflow/Snakefile")
     assert said.endswith("--configfile a.yaml b.yaml --config x=1 y=2")
+
+
+def test_the_command_of_a_report_starts_this_workflow_from_a_folder_of_another(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(programs.RUN, raising=False)
+    monkeypatch.setattr(programs, "snakemake", lambda: "my project/.venv/bin/snakemake")
+    ours = ROOT / "workflow" / "Snakefile"
+
+    def words():
+        return shlex.split(commands.again(["mine.yaml"], [], str(ours)))
+
+    with_file = ["my project/.venv/bin/snakemake", "-s", os.path.relpath(ours)]
+    assert words()[:3] == with_file
+    (tmp_path / "Snakefile").touch()
+    assert words()[:3] == with_file, "that one is another"
+    (tmp_path / "Snakefile").unlink()
+    (tmp_path / "Snakefile").symlink_to(ours)
+    assert "-s" not in words()
+    monkeypatch.chdir(ROOT)
+    assert "-s" not in words(), "the project's file includes it"

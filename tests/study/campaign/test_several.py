@@ -14,6 +14,7 @@ import yaml
 from conftest import ENVIRONMENT, ROOT, vary
 from project import copy
 
+import train
 from allcores.files import read_json
 from allcores.machine import costs, lifetime
 from allcores_study.config import grid, settings, sweeps
@@ -252,6 +253,26 @@ def test_all_are_trained_alone_where_the_process_that_stacks_ends_at_once(
 
     assert several.train(requests, train_one, lambda function, *given: function(*given)) == []
     assert alone.read_text() == "0 1 "
+
+
+def test_a_job_of_a_run_and_one_without_a_choice_has_failed(laboratory, tmp_path, monkeypatch):
+    requests = [laboratory.request(vary(seed=seed), f"run{seed}") for seed in range(2)]
+
+    def chosen(request, *_):
+        if request.run.seed:
+            raise ValueError("all candidates diverged")
+        return request
+
+    alone = []
+    monkeypatch.setattr(train.run_request, "read", lambda file: (str(tmp_path), requests))
+    monkeypatch.setattr(train, "chosen", chosen)
+    monkeypatch.setattr(train, "is_trained", lambda *_: False)
+    monkeypatch.setattr(several, "train", lambda requests, *_: alone.extend(requests) or [])
+    monkeypatch.setattr(train.cores, "set_thread_variables", lambda count: None)
+    monkeypatch.setattr(progress, "of_process", progress.ProgressFile())
+    assert train.train(tmp_path / "0.json", 1) == 1
+    assert alone == requests[:1]
+    assert progress.read(tmp_path / "0.jsonl")[requests[1].run.path].state == progress.FAILED
 
 
 def test_what_a_run_of_a_shared_job_costs_is_counted_from_its_own_beginning(tmp_path, monkeypatch):

@@ -24,6 +24,7 @@ class Executor(plugin.Executor):
         self.submitting, self._main_event_loop = threading.local(), None
         self.active_jobs, self.cancelled = [], 0
         self.told, self.answers, self.reasons, self.unknown = None, True, set(), {}
+        self.submitted = {}
         self.status_rate_limiter = contextlib.nullcontext()
         settings = SimpleNamespace(init_seconds_before_status_checks=10)
         self.workflow = SimpleNamespace(executor_settings=settings)
@@ -89,6 +90,19 @@ def test_the_first_look_may_come_before_anything_is_set():
         return [job async for job in plugin.Executor.check_active_jobs(object(), [])]
 
     assert asyncio.run(collect()) == []
+
+
+def test_a_job_that_is_looked_for_can_be_cancelled_meanwhile(look, monkeypatch):
+    """Snakemake's own list is empty while it asks SLURM, which may take a minute."""
+    asked = []
+    monkeypatch.setattr(plugin, "_answer", lambda *words: asked.append(words))
+    executor = look.executor
+    executor.submitted = {"7": "one", "8": "other"}
+    assert executor.active_jobs == []
+    plugin.Executor.cancel_pending(executor)
+    assert asked == [("scancel", "--state=PENDING", "7", "8")]
+    look({"7": "COMPLETED", "8": "PENDING"})
+    assert executor.numbers() == ["8"]
 
 
 def test_a_job_ends_as_slurm_says(look):

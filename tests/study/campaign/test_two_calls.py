@@ -19,7 +19,6 @@ datasets:
   tiny: {name: fake, count: 40, test: 0, size: 8, classes: 2}
 studies:
   one: {datasets: [tiny], folds: 2, models: [slow]}
-  two: {datasets: [tiny], folds: 2, models: [slow], seeds: [0, 1]}
 precision: fp32
 memory_format: contiguous
 runs_per_job: PER_JOB

@@ -195,7 +195,7 @@ def test_the_weights_are_those_of_a_cold_start(train, laboratory):
         assert same_weights(warm, cold), run.strategy.label
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_client_that_is_ended_takes_its_run_along(train, laboratory, number):
     client = train(ENDLESS)
     wait_for(checkpoint(laboratory).exists)

@@ -244,11 +244,6 @@ def test_a_damaged_table_is_made_again(project, name, how):
     assert (planned.get("train"), planned["report_first"]) == (None, 1)
 
 
-def test_other_settings_train_again(project):
-    project.configure(lambda config: config["models"]["mlp"]["optimizer"].update(lr=0.2))
-    assert len(Decisions(project).runs) == 2
-
-
 def test_asking_for_more_trains_again_and_asking_for_less_does_not(project):
     for key in ("curves", "exclusive"):
         project.configure(studying(key, True))

@@ -266,3 +266,16 @@ def test_another_version_of_a_package_is_noticed(tmp_path, monkeypatch):
     version.write_text("Name: layers\nVersion: 1.3\n")
     fingerprint._version.cache_clear()
     assert fingerprint.changed(recorded) == ["layers"]
+
+
+def test_a_package_that_was_there_before_the_users_module_counts_too(tmp_path, monkeypatch):
+    import pandas
+
+    (tmp_path / "of_pandas.py").write_text("import pandas as pd\n\n\ndef net(): ...\n")
+    monkeypatch.setattr(programs, "brought", set())
+    monkeypatch.syspath_prepend(tmp_path)
+    component.imported("of_pandas:net", "models").load()
+    try:
+        assert fingerprint.loaded()["pandas"] == pandas.__version__
+    finally:
+        del sys.modules["of_pandas"]

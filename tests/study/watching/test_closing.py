@@ -123,6 +123,23 @@ def test_the_answer_is_told_with_what_to_check_in_the_data(tmp_path):
     assert closing.answer(tmp_path) == []
 
 
+@pytest.mark.parametrize("touches", [False, True])
+def test_an_answer_is_that_of_an_earlier_call_where_runs_were_trained_since(tmp_path, touches):
+    folder, table = ResultsFolder(str(tmp_path)), expanded()
+    study = Path(folder.study("one"))
+    study.mkdir(parents=True)
+    (study / "report.html").touch()
+    (study / "verdict.txt").write_text("lenet reached 90 %.\n")
+    os.utime(study / "report.html", (1e9, 1e9))
+    path, *_ = table.runs
+    record = journal.CallRecord.of_this_process(2, {path: 1.0} if touches else {})
+    of_call = journal.Journal(folder, record)
+    said = "\n".join(closing.lines(folder, table, of_call, ()))
+    assert ("lenet reached 90 %." in said) == (not touches)
+    assert ("(from an earlier invocation)" in said) == touches
+    of_call.close()
+
+
 def note(folder, run, state_of_run):
     """Leave what a run records that begins and ends."""
     noted = progress.ProgressFile()
@@ -198,6 +215,9 @@ def test_results_of_other_data_are_not_done(tmp_path):
     (place / "weights.pt").write_text("damage")
     assert not UpToDateCheck(folder, table)(path)
     (place / "weights.pt").write_text("")
+    check = UpToDateCheck(folder, table)
+    assert check.table_of_these().studies == {"one": [path]}
+    assert path not in check.table_of_these().missing["one"]
     other = expanded(seed=1)
     (same,) = set(other.runs) & {path}
     assert not UpToDateCheck(folder, other)(same)

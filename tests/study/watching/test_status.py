@@ -22,8 +22,10 @@ from allcores_study.records.results_folder import ResultsFolder
 from allcores_study.training import progress
 from allcores_study.training.progress import RunProgress
 from allcores_study.watching import closing, journal, state
+from allcores_study.watching.ledger import Ledger
 from allcores_study.watching.progress_line import CallProgress
 from allcores_study.watching.state import DONE, FAILED, RUNNING, WAITING
+from allcores_study.watching.status import Status
 
 # Fails until there is a file `mended`.
 FAILS = """
@@ -316,6 +318,18 @@ def test_jobs_that_wait_in_a_cluster_are_not_running(tmp_path):
         of_call.note(number, job("train", paths[number], told))
     line = CallProgress(table, paths, of_call)().line()
     assert line.startswith(f"0 done, 1 running, 0 failed, {len(paths) - 1} to go")
+    of_call.close()
+
+
+def test_nothing_of_a_killed_call_is_running_while_the_next_one_begins(tmp_path):
+    folder, table = ResultsFolder(str(tmp_path)), grid.expand(yaml.safe_load(STUDIES))
+    (path, *_) = table.runs
+    killed = dataclasses.replace(journal.CallRecord.of_this_process(2, {path: 9.0}), pid=1)
+    of_call = journal.Journal(folder, killed)
+    of_call.note(0, job("train", path, journal.RUNNING))
+    with journal.lock(folder):  # of this process
+        seen = Status(Ledger({}, table, folder)).look()
+        assert (seen.runs[path].state, seen.is_over) == (state.WAITING, False)
     of_call.close()
 
 
