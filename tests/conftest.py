@@ -249,7 +249,7 @@ LONG = {
     ),
     "test_a_rank_that_hangs_is_named": ("2-asleep",),
     "test_a_signal_ends_all_ranks_and_leaves_a_word_in_the_log": ("SIGKILL-",),
-    "test_a_client_that_is_ended_takes_its_run_along": ("9",),
+    "test_a_client_that_is_ended_takes_its_run_along": ("15",),
     "test_without_a_warm_process_a_run_starts_by_itself": ("dead",),
     "test_workers_that_do_not_wait_for_each_other_stop_after_the_same_step": ("hogwild",),
     "test_loading_by_torch_leaves_no_threads_behind": (),

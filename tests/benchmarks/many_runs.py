@@ -26,7 +26,7 @@ from allcores_study.config import grid, settings
 from allcores_study.records.run_files import RUN_FILES
 
 CORES = 48
-RUNS = sized((2000, 20_000), (4,))
+RUNS, SHARING = sized(2000, 4), sized(20_000, 4)
 SECONDS, SHORT = sized(1.0, 0.1), sized(0.1, 0.01)
 # In the place of scripts/start.py, which has warm processes run programs.
 PRETENDING = """
@@ -119,20 +119,16 @@ def call(runs, is_shared=False):
 
 
 if __name__ == "__main__":
-    rows = []
-    for runs in RUNS:
-        seconds, memory, _ = call(runs)
-        busy = 100 * runs * SECONDS / CORES / seconds
-        rows += [
-            (f"{runs:,} runs of {SECONDS} s on {CORES} pretended cores", "s", [seconds]),
-            ("  cores busy", "%", [busy]),
-            ("  memory of snakemake", "MB", [memory / 1e6]),
-        ]
-    runs = RUNS[-1]
-    seconds, memory, jobs = call(runs, is_shared=True)
-    busy = 100 * runs * SHORT / CORES / seconds
+    seconds, memory, _ = call(RUNS)
+    rows = [
+        (f"{RUNS:,} runs of {SECONDS} s on {CORES} pretended cores", "s", [seconds]),
+        ("  cores busy", "%", [100 * RUNS * SECONDS / CORES / seconds]),
+        ("  memory of snakemake", "MB", [memory / 1e6]),
+    ]
+    seconds, memory, jobs = call(SHARING, is_shared=True)
+    busy = 100 * SHARING * SHORT / CORES / seconds
     rows += [
-        (f"{runs:,} runs of {SHORT} s, which share jobs, on {CORES} cores", "s", [seconds]),
+        (f"{SHARING:,} runs of {SHORT} s, which share jobs, on {CORES} cores", "s", [seconds]),
         ("  cores busy", "%", [busy]),
         ("  jobs", "jobs", [jobs]),
         ("  memory of snakemake", "MB", [memory / 1e6]),

@@ -1,9 +1,9 @@
 """2,000 tasks that do nothing but leave a file, on two cores: ours, joblib, Ray and HyperQueue.
 
 Measured are the time per task, and what a second call does over again after the first was killed
-halfway. A task of ours is a run, pretended as in many_runs.py, with its log, settings and checks,
-but really trained where a call is killed; of the others a function, or of HyperQueue a command, as
-their manuals begin.
+halfway. A task of ours is a run, pretended as in many_runs.py, with its settings and checks, in a
+job that it shares with others, but really trained where a call is killed; of the others a function,
+or of HyperQueue a command, as their manuals begin.
 """
 
 import importlib.util
@@ -56,16 +56,16 @@ def ours(folder, tasks):
     import many_runs
     import yaml
 
-    many_runs.SECONDS = 0
     if not Path(folder, "mine.yaml").exists():
         if tasks == KILLED_TASKS:
             project = many_runs.copy(Path(folder))
-            project.config.write_text(yaml.safe_dump(many_runs.study(tasks)))
+            project.config.write_text(yaml.safe_dump(many_runs.study(tasks, is_shared=True)))
         else:
-            many_runs.pretend(Path(folder), many_runs.study(tasks))
+            many_runs.pretend(Path(folder), many_runs.study(tasks, is_shared=True), seconds=0)
     os.chdir(folder)
     command = [*SNAKEMAKE, "-s", "workflow/Snakefile", "--configfile", "mine.yaml"]
-    command += ["--until", "train", "--cores", CORES, "--resources", f"mem_mb={10**9}"]
+    command += ["--until", "train", "train_several", "--cores", CORES]
+    command += ["--resources", f"mem_mb={10**9}"]
     os.execvp(command[0], list(map(str, command)))
 
 
