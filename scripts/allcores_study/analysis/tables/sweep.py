@@ -116,7 +116,7 @@ def _in_words(row: pd.Series) -> str:
 
 def _text(value: Any) -> str:
     """Return a swept value; of a list, its elements: "64-32"."""
-    if isinstance(value, float):  # of whole numbers, too, where other sweeps lack the key
+    if isinstance(value, float):  # also of whole numbers, where another sweep lacks the key
         return str(int(value)) if value.is_integer() else f"{value:.3g}"
     text = str(value)
     return text.strip("[]").replace(", ", "-") if text.startswith("[") else text
