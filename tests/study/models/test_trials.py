@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ENVIRONMENT, ROOT, RUN, usual, vary
+from conftest import ENVIRONMENT, ROOT, RUN, program, usual, vary
 
 from allcores_study.config import component
 from allcores_study.config.run import Entry, digest
@@ -99,7 +99,7 @@ def test_a_trial_ends_at_its_limit_although_the_model_has_started_a_process(plac
         "task": ["classification", 3],
     }
     process = subprocess.run(
-        [sys.executable, ROOT / "scripts" / "check_models.py"],
+        program("check_models"),
         input=json.dumps([trial | {"strategies": [], "limit": 3}]),
         capture_output=True,
         text=True,

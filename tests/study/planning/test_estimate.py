@@ -2,12 +2,11 @@
 
 import json
 import math
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
-from conftest import ROOT, RUN, usual, vary
+from conftest import RUN, program, usual, vary
 
 from allcores.files import read_json, write_json
 from allcores_study.config import grid, settings, sweeps
@@ -20,9 +19,8 @@ from allcores_study.records.results_folder import ResultsFolder
 def counted_by_trying(config, folder):
     """The table of a config whose models were smoke tested, as before a campaign."""
     table = grid.expand(config)
-    program = [sys.executable, ROOT / "scripts" / "check_models.py"]
     config = settings.with_defaults(config)
-    assert preflight.findings(config, table, [], folder.tried_out, program) == []
+    assert preflight.findings(config, table, [], folder.tried_out, program("check_models")) == []
     return table
 
 

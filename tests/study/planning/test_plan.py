@@ -65,11 +65,12 @@ def call(project, *arguments, expect=0):
 
 def test_a_plan_says_what_each_study_takes_and_trains_nothing(tmp_path):
     project = copy(tmp_path)
+    project.edit("mine.yaml", "models: [lenet, mlp]", "models: [mlp]")
     project.configure(lambda config: config["studies"].update(second=config["studies"]["first"]))
     said, _ = call(project, "--cores", 300)
     lines = [line for line in said.splitlines() if not line.startswith((" ", "NOTE"))]
     assert [line.partition(",")[0] for line in lines[:3]] == [
-        *(f"{name}: {RUNS} runs" for name in ("first", "second", "all together"))
+        *(f"{name}: {RUNS // 2} runs" for name in ("first", "second", "all together"))
     ]
     assert "on 300 cores" in lines[0] and "MB of memory" in lines[0]
     assert "of 300 cores stay idle" in said
@@ -79,6 +80,7 @@ def test_a_plan_says_what_each_study_takes_and_trains_nothing(tmp_path):
 
 def test_what_cannot_be_planned_is_said(tmp_path):
     project = copy(tmp_path)
+    project.edit("mine.yaml", "models: [lenet, mlp]", "models: [mlp]")
     _, said = call(project, "--cores", 0, expect=1)
     assert "--cores: found 0; expected a number from 1" in said
     project.edit("mine.yaml", "hidden: [16]", "hidden: [16], batch_sizes: 3")

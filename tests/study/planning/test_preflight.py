@@ -1,12 +1,11 @@
 """What does not fit together is told before anything is trained."""
 
 import subprocess
-import sys
 from functools import partial
 
 import pytest
 import yaml
-from conftest import ENVIRONMENT, MOBILENET, ROOT, RUN, train_program, usual, vary
+from conftest import ENVIRONMENT, MOBILENET, RUN, program, train_program, usual, vary
 from project import copy
 
 from allcores_study.config import component, grid, settings, sweeps
@@ -274,8 +273,8 @@ studies: {s: {datasets: [digits], folds: 5, models: [net], schedules: [onecycle]
 
     def findings(config):
         config = sweeps.expanded(settings.with_defaults(config))
-        program = [sys.executable, ROOT / "scripts" / "check_models.py"]
-        return preflight.findings(config, grid.expand(config), [], tmp_path / "known", program)
+        table, known = grid.expand(config), tmp_path / "known"
+        return preflight.findings(config, table, [], known, program("check_models"))
 
     assert "warm_up 0.3 of 3 steps" in findings(config)[0]
     config["models"]["net"]["epochs"] = 9
