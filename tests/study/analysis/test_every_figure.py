@@ -183,6 +183,7 @@ def test_a_figure_shows_its_table_and_can_be_read(name, frames, monkeypatch):
     shown = texts(figure, monkeypatch)
     written = [text for text, _ in shown]
     assert set(AXES[name]) <= set(written)
+    assert not any("$" in text for text in written), "a formula of matplotlib's"
     for label in WITHOUT_SETUPS.get(name, SETUPS):
         assert any(label in text for text in written), f"{label} is not in {written}"
     values = numbers(figure)
