@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,12 +29,15 @@ brought: set[str] = set()
 def snakemake() -> str:
     """Return the command that starts snakemake here.
 
-    It is the program `allcores`, a path below the working directory, or plain `snakemake`.
+    It is the program `allcores`, or plain `snakemake` where a shell finds it, else its path.
     """
     if RUN in os.environ:
         return os.environ[RUN]
     path = Path(sys.executable).with_name("snakemake")
-    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else "snakemake"
+    if path.is_relative_to(Path.cwd()):
+        return os.path.relpath(path)
+    is_found = not path.exists() or shutil.which("snakemake") == str(path)
+    return "snakemake" if is_found else str(path)
 
 
 def plan() -> str:

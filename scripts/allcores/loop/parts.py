@@ -122,7 +122,8 @@ def _check(data: Any, batch_size: Any) -> None:
     if isinstance(data, DataLoader):
         if batch_size is not None or data.batch_size is data.batch_sampler is None:
             raise ValueError("expected no batch_size beside a DataLoader, and one that has batches")
-        samplers = (data.sampler, getattr(data.batch_sampler, "sampler", None))
+        batches = data.batch_sampler
+        samplers = (data.sampler, batches, getattr(batches, "sampler", None))
         if any(isinstance(sampler, DistributedSampler) for sampler in samplers):
             raise ValueError("expected no DistributedSampler: batches() divides the batches itself")
         return

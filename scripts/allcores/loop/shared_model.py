@@ -150,13 +150,17 @@ class _Front(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self._of_model()._step()
+        return loss
+
+    def _of_model(self) -> SharedModel:
         try:
-            self.shared._step()
+            self.shared.strategy  # noqa: B018
         except ReferenceError:
             raise ReferenceError(
                 "the shared model is gone; keep what share() returned while its optimizer is used"
             ) from None
-        return loss
+        return self.shared
 
     @property
     def _step_supports_amp_scaling(self) -> bool:
@@ -165,7 +169,8 @@ class _Front(torch.optim.Optimizer):
         Raises:
             ValueError: each worker would skip other steps.
         """
-        if self.shared.strategy.element_wise and self.shared.strategy.world.workers > 1:
+        strategy = self._of_model().strategy
+        if strategy.element_wise and strategy.world.workers > 1:
             raise ValueError(
                 "torch.amp.GradScaler looks at the gradients before they are averaged, so workers "
                 "would skip different steps; use bfloat16, which needs no scaler"
@@ -173,7 +178,7 @@ class _Front(torch.optim.Optimizer):
         return False
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        self.shared.zero_grad()
+        self._of_model().zero_grad()
 
     def state_dict(self) -> dict[str, Any]:
         raise ValueError("the strategy has the optimizer's state: call save() of the shared model")

@@ -242,6 +242,6 @@ def _fail(report: Any, problem: str, error: BaseException) -> None:
 def _leave(status: int) -> None:
     """Exit at once: an orderly exit could wait for other ranks, or for threads of the model."""
     for stream in (sys.stdout, sys.stderr):
-        if stream is not None:  # the program was started without it
+        if stream is not None and not stream.closed:  # the program may have none, or close it
             stream.flush()
     os._exit(status)

@@ -413,11 +413,11 @@ class SharedMemoryGroup(dist.ProcessGroup):
         if is_here:
             place = self.ranks.index(root)
             self._run(BROADCAST, tensor, [tensor], [tensor], root=place)
-        if self.across:
+        if self.across and tensor.numel():
             options = dist.BroadcastOptions()
             options.rootRank = next(k for k, ranks in enumerate(self.machines) if root in ranks)
             # As bytes: gloo does not know every dtype.
-            numbers = tensor.detach().view(-1).view(torch.uint8) if tensor.numel() else tensor
+            numbers = tensor.detach().view(-1).view(torch.uint8)
             self._wait_for(self.across.broadcast, [numbers], options)
         if not is_here:
             self._run(BROADCAST, tensor, [tensor], [tensor], root=0)

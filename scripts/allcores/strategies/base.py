@@ -202,7 +202,9 @@ class Strategy:
     def restore_worker(self, state: dict[str, Any]) -> None:
         """Load what state_of_worker() returned, after restore()."""
         for name, buffer in self.module.named_buffers():
-            buffer.copy_(state["buffers"][name])
+            saved = state["buffers"].get(name)
+            if saved is not None and saved.shape == buffer.shape:  # a cache may have grown
+                buffer.copy_(saved)
 
     def serve(self) -> None:
         """Run a server process until close(); called on the ranks after the workers."""

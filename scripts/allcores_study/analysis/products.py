@@ -169,7 +169,7 @@ def facts_of(config: dict[str, Any], study: str) -> StudyFacts:
         drawn=tuple(
             (label, sweeps.how_drawn(entry))
             for label, entry in config.get(WRITTEN, {}).items()
-            if sweeps.SAMPLE in entry
+            if entry.get(sweeps.SAMPLE) is not None
         ),
         is_timed="against" in settings or any("seconds" in one for one in references),
         selects="select" in settings,

@@ -309,9 +309,12 @@ def setup_text(row: pd.Series) -> str:
     return text
 
 
+UNITS = {"train_size": "samples", "nodes": "nodes", "workers": "workers", "threads": "threads"}
+
+
 def title(columns: Sequence[str], values: Iterable[object]) -> str:
     """Return the title of a panel: "lenet" or "lenet, 1000 samples"."""
     return ", ".join(
-        f"{value} samples" if column == "train_size" and value != "all" else str(value)
+        f"{value} {UNITS[column]}" if column in UNITS and value != "all" else str(value)
         for column, value in zip(columns, values, strict=True)
     )

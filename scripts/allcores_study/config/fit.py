@@ -274,7 +274,10 @@ def _fewest(facts: Any, folds: Any, select: int | None = None) -> tuple[str, int
     if facts.groups:
         what, left = "group{s}", facts.groups
     elif facts.class_counts:
-        what, left = "sample{s} of the smallest class", min(filter(None, facts.class_counts))
+        what, left = (
+            "sample{s} of the smallest class",
+            min(filter(None, facts.class_counts), default=0),
+        )
     else:
         what, left = SAMPLES, facts.train
     for parts in (folds, select):

@@ -142,8 +142,14 @@ def _cells(path: str | Path, header: bool) -> tuple[pd.DataFrame, bool, bool]:
     is_longer = any(extra)
     options: dict[str, Any] = {"header": 0} if header else {"header": None}
     if extra and not is_longer:
-        options["index_col"] = False
+        options["names"] = [*names, *range(len(extra))]
     cells = pd.read_csv(path, dtype=str, keep_default_na=False, **options).rename(columns=str)
+    if "names" in options:
+        if (cells.iloc[:, len(names) :].fillna("") != "").any(axis=None):
+            raise ValueError(
+                f"its header has {len(names)} fields, a later row {len(cells.columns)}"
+            )
+        cells = cells.iloc[:, : len(names)]
     named = [place for place, name in enumerate(names) if name.strip()]
     nameless = named[0] if header and named else 0  # several, of an index with levels
     cells = cells.iloc[:, nameless:]
@@ -173,14 +179,11 @@ def _typed(cells: pd.Series, missing: set[str]) -> pd.Series | None:
 
 
 def _merges(cells: pd.Series, found: pd.Series) -> bool:
-    """Return whether different texts became one number: the sections 1.1 and 1.10, long ids.
-
-    Whole numbers may be written as 1 and 1.0.
-    """
+    """Return whether different texts became one number, as of ids that a float cannot hold."""
     if found.dtype.kind != "f":
         return False
-    whole = (found % 1 == 0) & (found.abs() < 2**53)
-    return cells[found.notna() & ~whole].nunique() > found[~whole].nunique()
+    is_long = found.abs() >= 2**53
+    return cells[is_long].nunique() > found[is_long].nunique()
 
 
 def of_frame(

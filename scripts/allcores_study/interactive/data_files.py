@@ -316,8 +316,6 @@ def _write(file: Path, content: bytes, config_file: Path) -> None:
     known = config_file.read_text(errors="replace") if config_file.exists() else HEADER
     if file.exists() and file.read_bytes() == content:
         return
-    if file.name in known and file.exists() and _is_same_table(file, content):
-        return
     if file.name not in known:
         if file.exists():
             raise ValueError(f"name: {file} exists and was not written from Python; choose another")
@@ -325,21 +323,3 @@ def _write(file: Path, content: bytes, config_file: Path) -> None:
         write_text(config_file, f"{known}# with {file.name}\n")
     with whole(file) as part:
         part.write_bytes(content)
-
-
-def _is_same_table(file: Path, content: bytes) -> bool:
-    """Return whether two Parquet files differ at most in what wrote them."""
-    if file.suffix != ".parquet":
-        return False
-    try:
-        tables = [pq.read_table(one) for one in (file, io.BytesIO(content))]
-        described = [_description(table) for table in tables]
-    except (OSError, ValueError, KeyError, pa.ArrowException):
-        return False
-    return tables[0].equals(tables[1]) and described[0] == described[1]
-
-
-def _description(table: pa.Table) -> tuple[Any, ...]:
-    """Return what _parquet() has said about the columns."""
-    metadata = table.schema.metadata
-    return json.loads(metadata[b"pandas"])["columns"], metadata.get(_table_files.CATEGORIES)

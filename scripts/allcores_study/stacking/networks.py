@@ -69,6 +69,8 @@ def problem(model: nn.Module, shape: tuple[int, ...]) -> str | None:
     parts = (*model.modules(), *parameters)
     if any(getattr(part, name, None) for part in parts for name in HOOKS):
         return "it has hooks"
+    if any("forward" in vars(part) for part in model.modules()):
+        return "a part of it has a forward() of its own"
     return None
 
 

@@ -3,8 +3,6 @@
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 import torch
 from scipy.stats import loguniform
@@ -21,7 +19,7 @@ from test_cross_validate import MLP, SGD, rows
 from allcores.files import sha256_of
 from allcores_study import cross_validate, programs
 from allcores_study.interactive import cross_validate as cross_validate_module
-from allcores_study.interactive import data_files, pickled, settings
+from allcores_study.interactive import pickled, settings
 
 TWICE = rows().astype({"sex": "category"}).set_axis(["1", 1, "ward", "ill"], axis="columns")
 
@@ -105,24 +103,6 @@ def test_the_packages_of_the_parts_of_an_estimator_belong_to_its_run(tmp_path, m
     (tmp_path / "it.pickle").write_bytes(content)
     pickled.estimator(str(tmp_path / "it.pickle"), sha256_of(content))
     assert "sklearn" in programs.brought
-
-
-@pytest.mark.parametrize("change", [None, "values", "dtype", "categories"])
-def test_a_table_that_another_version_wrote_stays(tmp_path, change):
-    frame = rows().astype({"sex": "category"})
-    frame["ward"] = pd.Categorical.from_codes(np.arange(48) % 2, pd.Index([3, 4]))
-    data_files._write(tmp_path / "it.parquet", data_files._parquet(frame), tmp_path / "it.yaml")
-    table = pq.read_table(tmp_path / "it.parquet")
-    pq.write_table(table, tmp_path / "it.parquet", compression="none")  # other bytes
-    before = (tmp_path / "it.parquet").read_bytes()
-    if change == "values":
-        frame.loc[0, "age"] += 1
-    elif change == "dtype":
-        frame["ill"] = frame["ill"].astype("Int64")
-    elif change == "categories":
-        frame["ward"] = frame["ward"].cat.rename_categories([3, 5])
-    data_files._write(tmp_path / "it.parquet", data_files._parquet(frame), tmp_path / "it.yaml")
-    assert ((tmp_path / "it.parquet").read_bytes() == before) == (change is None)
 
 
 def test_strategies_for_a_cluster_may_need_more_cores_than_are_here(capsys):

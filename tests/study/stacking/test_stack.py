@@ -272,6 +272,7 @@ def test_the_time_of_an_epoch_is_shared_by_the_networks_of_a_stack(laboratory, m
         ({"model": Entry("c", "of_stack:frozen", {})}, "not trained"),
         ({"model": Entry("c", "of_stack:with_buffer", {})}, "buffers besides those of its layers"),
         ({"model": Entry("c", "of_stack:with_weight", {})}, "weights or buffers besides"),
+        ({"model": Entry("c", "of_stack:replaced", {})}, "a forward() of its own"),
         ({"loss": Entry("l", "MSELoss", {"size_average": True}), "dataset": NUMBERS}, "size_aver"),
         (options("Adam", eps=0), "eps 0"),
         ({"model": Entry("mlp", "mlp", {"hidden": [3000]})}, "too large"),
