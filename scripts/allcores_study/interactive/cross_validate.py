@@ -158,7 +158,7 @@ def _fitting(workers: int, available: int | str | None) -> list[str]:
     """
     count = cores.allowed() if available == "all" else float(available or "inf")
     if workers > count:
-        raise ValueError(f"workers: found {workers}; this call has {count} cores")
+        raise ValueError(f"workers: found {workers}; this call has {count:g} cores")
     fitting, left_out = [], []
     # The first one is the baseline.
     known = registry.strategies()
