@@ -45,7 +45,7 @@ def _vgg(letter: str, channels: int, classes: int, width: float) -> nn.Sequentia
     features[0] = nn.Conv2d(channels, plan[0], kernel_size=3, padding=1)
     for layer in features:
         if isinstance(layer, nn.MaxPool2d):
-            layer.ceil_mode = True  # so that five halvings leave a pixel of any image
+            layer.ceil_mode = True  # so that five of them leave a pixel of any image
     return nn.Sequential(
         features, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(plan[-2], classes)
     )
